@@ -1,0 +1,1 @@
+"""The command line: each command is options in, an action on the assembled parts, text out."""

@@ -1,0 +1,177 @@
+"""What an API server can answer instead of what was asked.
+
+SandpoolError
+├── ApiError(status, reason, message, causes)   what an API server said, or would have
+│   ├── BadRequest 400          ├── Unauthorized 401       ├── Forbidden 403        ├── NotFound 404
+│   ├── MethodNotAllowed 405    ├── NotAcceptable 406      ├── Conflict 409         ├── AlreadyExists 409
+│   ├── Gone 410 (relist)       ├── TooLarge 413           ├── UnsupportedMedia 415 ├── Invalid 422
+│   ├── TooManyRequests 429 (retry_after)                  ├── InternalError 500
+│   ├── Unavailable 503         └── ServerTimeout 504
+├── Unreachable            no answer: it is not known whether the request was processed
+│   └── Refused            surely not processed: the connection was never made
+└── ConfigError            a kubeconfig or credential that cannot be used; names the file and the field
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class SandpoolError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class ConfigError(SandpoolError):
+    """A configuration that cannot be used; the message names the file, the field and the next step."""
+
+
+class Unreachable(SandpoolError):
+    """No answer came: the request may or may not have been processed."""
+
+
+class Refused(Unreachable):
+    """The connection was never made, so the request was surely not processed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing wrong with an object: metav1.StatusCause."""
+
+    reason: str  # FieldValueInvalid, FieldValueRequired, ...
+    message: str
+    field: str = ""
+
+
+class ApiError(SandpoolError):
+    """An answer of an API server that is not success. One subclass for each reason that somebody branches on."""
+
+    status: ClassVar[int] = 500
+    reason: ClassVar[str] = "InternalError"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        causes: tuple[Cause, ...] = (),
+        details: dict[str, Any] | None = None,
+        retry_after: int | None = None,
+        status: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.causes = causes
+        self.details = details or {}  # name, group, kind, uid as in metav1.StatusDetails
+        self.retry_after = retry_after
+        self.code = status or self.status
+        self.word = reason or self.reason
+
+    def body(self) -> dict[str, Any]:
+        """This error as a metav1.Status, the way it travels."""
+        details: dict[str, Any] = dict(self.details)
+        if self.causes:
+            details["causes"] = [
+                {"reason": c.reason, "message": c.message, **({"field": c.field} if c.field else {})}
+                for c in self.causes
+            ]
+        if self.retry_after is not None:
+            details["retryAfterSeconds"] = self.retry_after
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.word,
+        }
+        if details:
+            status["details"] = details
+        status["code"] = self.code
+        return status
+
+
+class BadRequest(ApiError):
+    status, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    status, reason = 401, "Unauthorized"
+
+
+class Forbidden(ApiError):
+    status, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    status, reason = 404, "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    status, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    status, reason = 406, "NotAcceptable"
+
+
+class Conflict(ApiError):
+    status, reason = 409, "Conflict"
+
+
+class AlreadyExists(ApiError):
+    status, reason = 409, "AlreadyExists"
+
+
+class Gone(ApiError):
+    """The revision asked for is compacted away: list again. Reason Expired or Gone."""
+
+    status, reason = 410, "Expired"
+
+
+class TooLarge(ApiError):
+    status, reason = 413, "RequestEntityTooLarge"
+
+
+class UnsupportedMedia(ApiError):
+    status, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    """422. With causes the object breaks its schema; without, a JSON patch could not be applied."""
+
+    status, reason = 422, "Invalid"
+
+
+class TooManyRequests(ApiError):
+    status, reason = 429, "TooManyRequests"
+
+
+class InternalError(ApiError):
+    status, reason = 500, "InternalError"
+
+
+class Unavailable(ApiError):
+    status, reason = 503, "ServiceUnavailable"
+
+
+class ServerTimeout(ApiError):
+    status, reason = 504, "Timeout"
+
+
+_BY_REASON: dict[str, type[ApiError]] = {cls.reason: cls for cls in ApiError.__subclasses__()} | {"Gone": Gone}
+_BY_CODE: dict[int, type[ApiError]] = {cls.status: cls for cls in ApiError.__subclasses__() if cls is not AlreadyExists}
+
+
+def from_status(code: int, body: dict[str, Any], retry_after: int | None = None) -> ApiError:
+    """The error that a Status body (or the bare code of a body that is none) stands for."""
+    reason = body.get("reason")
+    details = dict(body.get("details") or {})
+    causes = tuple(
+        Cause(c.get("reason", ""), c.get("message", ""), c.get("field", "")) for c in details.pop("causes", None) or ()
+    )
+    retry_after = details.pop("retryAfterSeconds", retry_after)
+    code = body.get("code") or code
+    cls = _BY_REASON.get(reason or "") or _BY_CODE.get(code) or ApiError
+    message = body.get("message") or f"the server answered {code}"
+    return cls(message, causes=causes, details=details, retry_after=retry_after, status=code, reason=reason)

@@ -1,0 +1,66 @@
+"""What a request may ask for besides the object itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandpool.kube.api import Preconditions, Propagation
+from sandpool.local.admission.admit import FieldValidation
+from sandpool.local.store.record import Record
+from sandpool.model.metadata import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    dry_run: bool = False
+    validation: FieldValidation = FieldValidation.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    dry_run: bool = False
+    preconditions: Preconditions | None = None
+    propagation: Propagation | None = None
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    labels: str = ""
+    fields: str = ""
+    limit: int = 0
+    after: str = ""  # an opaque continue token
+    revision: Revision | None = None
+    match: str = ""  # resourceVersionMatch: "", Exact or NotOlderThan
+
+
+@dataclass(frozen=True, slots=True)
+class WatchQuery:
+    labels: str = ""
+    fields: str = ""
+    since: Revision | None = None  # None or 0: synthetic ADDED of the present state first
+    initial: bool = False  # sendInitialEvents
+    bookmarks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    record: Record
+    warnings: tuple[str, ...] = ()
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """`finished`: it is gone, and `record` is its last state. Otherwise it is marked and still there."""
+
+    record: Record
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    records: tuple[Record, ...]
+    revision: Revision
+    after: str = ""
+    remaining: int | None = None

@@ -1,0 +1,80 @@
+"""What the layers above see of a store. The SQLite store and its memory twin both are one, and pass one suite.
+
+All methods run on the event loop's thread. Reads never wait and see only what is durable. A write is decided at once
+(compare-and-swap against the newest state, including writes still on their way to disk, so that writers of one key follow
+each other without waiting) and acknowledged, by its future, once it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from sandpool.local.store.record import Change, Record, Snapshot
+from sandpool.model.metadata import Revision
+
+Encode = Callable[[Revision], bytes]
+"""Makes the value of a write, given the revision that it will have (to be put into resourceVersion)."""
+
+
+class Watcher(Protocol):
+    """A cursor into the shared history of one prefix. Nothing is queued per watcher."""
+
+    async def changes(self) -> list[Change]:
+        """All durable changes since the last call, at least one, in order. Waits. Raises Compacted when this watcher
+        has fallen behind what is remembered; nobody ever waits for a slow watcher."""
+        ...
+
+    @property
+    def revision(self) -> Revision:
+        """The newest durable revision of the whole store that this watcher is known to have caught up with."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    @property
+    def revision(self) -> Revision:
+        """Of the newest durable write."""
+        ...
+
+    @property
+    def oldest(self) -> Revision:
+        """A watch may start from here or later."""
+        ...
+
+    def get(self, key: str) -> Record | None: ...
+
+    def newest(self, key: str) -> Record | None:
+        """Like get, but including writes that are not yet durable. What a read-modify-write builds on; an answer derived
+        from it must not leave the process before `durable(record.revision)`."""
+        ...
+
+    async def durable(self, revision: Revision) -> None:
+        """Waits until that revision is on disk."""
+        ...
+
+    def scan(self, prefix: str, *, at: Revision | None = None, after: str = "", limit: int = 0) -> Snapshot:
+        """Keys under the prefix, in order, beyond the key `after`, as of revision `at` (default: now).
+        Raises Compacted if `at` is no longer remembered."""
+        ...
+
+    def count(self, prefix: str) -> int: ...
+
+    def put(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
+        """Writes if the newest state of the key has revision `expected` (0: is absent), else raises Stale at once."""
+        ...
+
+    def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
+        """Removes on the same terms; `encode` makes the last state that watchers see."""
+        ...
+
+    def watch(self, prefix: str, since: Revision) -> Watcher:
+        """Changes under the prefix after `since`. Raises Compacted if they are no longer remembered."""
+        ...
+
+    async def close(self) -> None:
+        """Makes what was accepted durable, then stops."""
+        ...

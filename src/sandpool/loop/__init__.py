@@ -1,0 +1,4 @@
+"""Machinery that knows no kinds: queue, cache, reflector, writes, controller, manager, lease, events.
+
+What may live here: what every controller needs and none should write again. Time comes from an injected clock.
+"""

@@ -1,0 +1,50 @@
+"""Where time comes from. Nothing in loop/ or above reads the machine's clock any other way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The wall clock, in UTC: for what is written into objects."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back: for deadlines and delays."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class LoopClock:
+    """A clock for tests in virtual time: it starts at a given moment and follows the event loop's own time."""
+
+    def __init__(self, start: datetime) -> None:
+        self._start = start
+        self._origin = asyncio.get_event_loop().time()
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self.monotonic() - self._origin)
+
+    def monotonic(self) -> float:
+        return asyncio.get_event_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,39 @@
+"""Patches as values, and what they make of a JSON document.
+
+Documents are never changed in place: applying a patch copies only the path that it touches, so every subtree that it
+left alone is the same Python object as before (`is`), which is how admission knows what need not be checked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Json = Any
+"""A decoded JSON value: None, bool, int, float, str, list or dict with str keys."""
+
+
+class PatchType(StrEnum):
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What to change and in which dialect. Preconditions are part of the body, because that is all a server offers:
+    `test` operations in a JSON patch, metadata.uid and metadata.resourceVersion in a merge patch of the object itself
+    (a real server silently ignores a uid in a merge patch to /status: use a JSON patch there)."""
+
+    type: PatchType
+    body: Json
+
+
+def json_patch(operations: Sequence[Mapping[str, Json]]) -> Patch:
+    return Patch(PatchType.JSON, [dict(operation) for operation in operations])
+
+
+def merge_patch(body: Mapping[str, Json]) -> Patch:
+    return Patch(PatchType.MERGE, dict(body))

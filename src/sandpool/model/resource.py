@@ -1,0 +1,69 @@
+"""What a kind is called, where it is served and which type it decodes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from sandpool.model.metadata import Object
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An additionalPrinterColumn: what `kubectl get` shows."""
+
+    name: str
+    type: str  # string, integer, number, boolean, date
+    path: str  # the JSONPath dialect of CRDs
+    description: str = ""
+    priority: int = 0  # above 0: only with -o wide
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where the scale subresource finds its numbers."""
+
+    spec_replicas: str = ".spec.replicas"
+    status_replicas: str = ".status.replicas"
+    selector: str = ".status.selector"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """One kind of object. Equality is identity of group, version and plural."""
+
+    group: str  # "" is the core group
+    version: str
+    plural: str
+    kind: str
+    type: type[T] = field(compare=False)
+    namespaced: bool = field(default=True, compare=False)
+    singular: str = field(default="", compare=False)
+    short_names: tuple[str, ...] = field(default=(), compare=False)
+    categories: tuple[str, ...] = field(default=(), compare=False)
+    has_status: bool = field(default=False, compare=False)
+    scale: Scale | None = field(default=None, compare=False)
+    columns: tuple[Column, ...] = field(default=(), compare=False)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> str:
+        """As Kubernetes words it in messages: `pods`, `sandboxes.agents.x-k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The REST path. No namespace means all of them (or a kind that has none)."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
