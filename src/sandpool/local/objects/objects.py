@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from sandpool.kube.api import EventType
-from sandpool.local.objects.options import DeleteOptions, Deleted, ListQuery, Listed, WatchQuery, WriteOptions, Written
+from sandpool.local.objects.options import Deleted, DeleteOptions, Listed, ListQuery, WatchQuery, WriteOptions, Written
 from sandpool.local.store.port import Store
 from sandpool.local.store.record import Record
 from sandpool.model.metadata import Revision
