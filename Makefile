@@ -27,3 +27,31 @@ check: $(READY) ## formatter, linter, strict types, import layers
 format: $(READY) ## let the formatter and linter repair what they can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+test: $(READY) ## everything but the deep searches; under ten minutes
+	$(PYTEST) -n $(JOBS) -m "not long and not kube and not bench" $(ARGS)
+
+test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn
+	$(PYTEST) -n $(JOBS) --hypothesis-profile=search -m "long and not kube and not bench" $(ARGS)
+
+test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, with Go, or from KUBEBUILDER_ASSETS)
+	$(BIN)/python tests/kube/build.py
+	$(PYTEST) -m kube $(ARGS)
+
+bench: $(READY) ## measure; prints ratios and counts
+	$(BIN)/python tests/bench/run.py
+
+demo: $(READY) ## see what exists so far, in a throw-away directory
+	@bash examples/demo.sh
+
+crds: $(READY) ## write deploy/crds from the types
+	$(BIN)/python tools/crd_files.py
+
+requirements: $(READY) ## pin the newest allowed versions again
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
+	  pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
+	  pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt
+
+clean: ## remove the environment and what tools left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .reports build dist

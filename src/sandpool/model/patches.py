@@ -9,10 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-Json = Any
-"""A decoded JSON value: None, bool, int, float, str, list or dict with str keys."""
+from sandpool.model.documents import BadPatch, Json, PatchError, PatchTooLarge
+from sandpool.model.patch_json import apply_json_patch
+from sandpool.model.patch_merge import apply_merge_patch, diff
+from sandpool.model.patch_strategic import apply_strategic_patch
+
+__all__ = [
+    "BadPatch",
+    "Json",
+    "Patch",
+    "PatchError",
+    "PatchTooLarge",
+    "PatchType",
+    "apply_json_patch",
+    "apply_merge_patch",
+    "apply_strategic_patch",
+    "diff",
+    "json_patch",
+    "merge_patch",
+]
 
 
 class PatchType(StrEnum):

@@ -1,0 +1,96 @@
+"""What a sandbox is made from: secure defaults, the hash that names a blueprint, and whether a sandbox still follows its template.
+
+A hash that differs proves nothing (labels count in it, and other implementations hash other bytes); `follows` decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sandpool.model.documents import Json, same
+from sandpool.model.names import name_hash
+from sandpool.model.quantities import QuantityError, canonical
+from sandpool.model.sandbox import PodTemplate, SandboxSpec, VolumeClaimTemplate
+from sandpool.model.template import SandboxTemplateSpec
+
+PUBLIC_RESOLVERS = ("8.8.8.8", "1.1.1.1")
+_QUANTITIES = frozenset({"limits", "requests", "overhead", "capacity"})
+_MAPS = _QUANTITIES | {"nodeSelector", "labels", "annotations", "matchLabels"}
+
+
+def secure_pod_spec(template: SandboxTemplateSpec) -> dict[str, Any]:
+    """The pod spec that sandboxes of a template get: no service account token and, behind the built-in network policy,
+    public resolvers, because it does not let pods reach the cluster's own."""
+    spec: dict[str, Any] = msgspec.json.decode(template.pod_template.spec)
+    added: dict[str, Any] = {}
+    if spec.get("automountServiceAccountToken") is None:
+        added["automountServiceAccountToken"] = False
+    if template.managed_network and template.network_policy is None and not spec.get("dnsPolicy"):
+        added["dnsPolicy"] = "None"
+        added["dnsConfig"] = {**(spec.get("dnsConfig") or {}), "nameservers": list(PUBLIC_RESOLVERS)}
+    return {**spec, **added}
+
+
+def blueprint_hash(blueprint: SandboxSpec | SandboxTemplateSpec) -> str:
+    """Names everything that a sandbox is made from, metadata included; the order of keys does not matter."""
+    parts = {
+        "podTemplate": blueprint.pod_template,
+        "volumeClaimTemplates": blueprint.volume_claim_templates,
+        "service": blueprint.service,
+    }
+    return _hash(parts)
+
+
+def pod_template_hash(template: PodTemplate) -> str:
+    return _hash(template)
+
+
+def follows(sandbox: SandboxSpec, template: SandboxTemplateSpec) -> bool:
+    """Whether the sandbox is what the template would make today. Labels and annotations do not count."""
+    return (
+        sandbox.service == template.service
+        and _same_claims(sandbox.volume_claim_templates or (), template.volume_claim_templates or ())
+        and _same_spec(msgspec.json.decode(sandbox.pod_template.spec), secure_pod_spec(template))
+    )
+
+
+def _same_claims(left: tuple[VolumeClaimTemplate, ...], right: tuple[VolumeClaimTemplate, ...]) -> bool:
+    return len(left) == len(right) and all(
+        one.metadata.name == other.metadata.name
+        and _same_spec(msgspec.json.decode(one.spec), msgspec.json.decode(other.spec))
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def _same_spec(left: Json, right: Json) -> bool:
+    return same(left, right) or same(_plain(left), _plain(right))
+
+
+def _plain(value: Json) -> Json:
+    """A spec in the form in which equal meaning is equal JSON: empty lists and maps are absent, quantities canonical."""
+    if type(value) is list:
+        return [_plain(item) for item in value]
+    if type(value) is not dict:
+        return value
+    plain = {}
+    for key, child in value.items():
+        if child is None or child == [] or (key in _MAPS and child == {}):
+            continue
+        quantities = key in _QUANTITIES and type(child) is dict
+        plain[key] = {name: _quantity(amount) for name, amount in child.items()} if quantities else _plain(child)
+    return plain
+
+
+def _quantity(amount: Json) -> Json:
+    try:
+        return canonical(amount)
+    except (QuantityError, TypeError):
+        return amount
+
+
+def _hash(value: Any) -> str:
+    # Raw parts are written as they came; decoding what was encoded puts their keys in order too.
+    document = msgspec.json.decode(msgspec.json.encode(value))
+    return name_hash(msgspec.json.encode(document, order="sorted").decode())

@@ -1,0 +1,86 @@
+"""Every label and annotation key of the contract, and which keys belong to the system."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sandpool.model.names import name_hash
+
+CORE = "agents.x-k8s.io"
+EXTENSIONS = "extensions.agents.x-k8s.io"
+RESERVED_PREFIXES = (f"{CORE}/", f"{EXTENSIONS}/")
+
+# Labels
+SANDBOX_NAME_HASH = f"{CORE}/sandbox-name-hash"
+"""On pod, Service and claim of a sandbox: the hash of the sandbox's name. Tracks them and selects the pod."""
+ADOPTABLE = f"{CORE}/adoptable"
+"""`true` on an object without owner: the sandbox that expects an object of this name may take it."""
+WARM_POOL = f"{CORE}/warm-pool-sandbox"
+"""On unclaimed members and their pods: the hash of the pool's name."""
+TEMPLATE_REF_HASH = f"{CORE}/sandbox-template-ref-hash"
+"""On sandboxes and pods made from a template: the hash of its name. The NetworkPolicy selects by it."""
+TEMPLATE_HASH = f"{CORE}/sandbox-template-hash"
+"""On unclaimed members: the hash of the blueprint that they were made from."""
+POD_TEMPLATE_HASH = f"{CORE}/sandbox-pod-template-hash"
+"""Deprecated, kept for outside readers: the hash of the pod template alone."""
+CREATED_BY = f"{CORE}/created-by"
+LAUNCH_TYPE = f"{CORE}/launch-type"
+CLAIM_UID = f"{CORE}/claim-uid"
+
+# Annotations
+POD_NAME = f"{CORE}/pod-name"
+"""On a sandbox: the name of its pod. Readers fall back to the sandbox's own name."""
+SANDBOX_NAME = f"{CORE}/sandbox-name"
+"""On a claim: the sandbox that was chosen for it. Old objects carry it as a label."""
+TEMPLATE_REF = f"{CORE}/sandbox-template-ref"
+PROPAGATED_LABELS = f"{CORE}/propagated-labels"
+PROPAGATED_ANNOTATIONS = f"{CORE}/propagated-annotations"
+CLIENT_FIRST_REQUESTED_AT = f"{CORE}/client-first-requested-at"
+WEBHOOK_FIRST_OBSERVED_AT = f"{CORE}/webhook-first-observed-at"
+CONTROLLER_FIRST_OBSERVED_AT = f"{CORE}/controller-first-observed-at"
+CLAIM_FIRST_READY_AT = f"{CORE}/claim-first-ready-at"
+CREATION_LATENCY_RECORDED = f"{CORE}/creation-latency-recorded"
+STORAGE_MIGRATED_AT = f"{CORE}/storage-migrated-at"
+MIGRATION_SHADOW = f"{CORE}/migration-shadow"
+MIGRATION_SOURCE_TEMPLATE = f"{CORE}/migration-source-template"
+TRACE_CONTEXT = "opentelemetry.io/trace-context"
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+class LaunchType(StrEnum):
+    WARM = "warm"
+    COLD = "cold"
+
+
+class Creator(StrEnum):
+    GO_CLIENT = "go-client"
+    PYTHON_CLIENT = "python-client"
+    CONTROLLER = "controller"
+    UNKNOWN = "unknown"
+
+
+def created_by(value: str) -> Creator:
+    """Free text must not become the label of a metric: what is not known is `unknown`."""
+    try:
+        return Creator(value)
+    except ValueError:
+        return Creator.UNKNOWN
+
+
+def reserved_label(key: str) -> bool:
+    """Keys of the system. In a pod template they are ignored."""
+    return key.startswith(RESERVED_PREFIXES)
+
+
+def reserved_annotation(key: str) -> bool:
+    return key.startswith(RESERVED_PREFIXES) or key == TRACE_CONTEXT
+
+
+def sandbox_selector(name: str) -> str:
+    """What `status.selector` of a sandbox says."""
+    return f"{SANDBOX_NAME_HASH}={name_hash(name)}"
+
+
+def pool_selector(name: str) -> str:
+    """What `status.selector` of a pool says."""
+    return f"{WARM_POOL}={name_hash(name)}"

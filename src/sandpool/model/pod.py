@@ -1,0 +1,114 @@
+"""The parts of Pod and Node that we read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
+
+from sandpool.model.metadata import Metadata, Model
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class Container(Model, frozen=True):
+    name: str = ""
+    image: str = ""
+
+
+class PodSpec(Model, frozen=True):
+    """What controllers ask about a pod's spec; whoever runs the pod reads it raw."""
+
+    node_name: str = ""
+    restart_policy: str = ""
+    runtime_class_name: str | None = None
+    service_account_name: str = ""
+    termination_grace_period_seconds: int | None = None
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+
+
+class PodCondition(Model, frozen=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class PodIp(Model, frozen=True):
+    ip: str = ""
+
+
+class ContainerStatus(Model, frozen=True):
+    name: str = ""
+    ready: bool = False
+    started: bool | None = None
+    restart_count: int = 0
+
+
+class PodStatus(Model, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[PodIp, ...] = msgspec.field(default=(), name="podIPs")
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    start_time: datetime | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(Model, frozen=True):
+    api_version: ClassVar[str] = "v1"
+    kind: ClassVar[str] = "Pod"
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    def condition(self, type_: str) -> PodCondition | None:
+        return next((c for c in self.status.conditions if c.type == type_), None)
+
+    @property
+    def ready(self) -> bool:
+        condition = self.condition("Ready")
+        return condition is not None and condition.status == "True"
+
+    @property
+    def ips(self) -> tuple[str, ...]:
+        return tuple(ip.ip for ip in self.status.pod_ips if ip.ip)
+
+
+class Taint(Model, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Model, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(Model, frozen=True):
+    conditions: tuple[PodCondition, ...] = ()
+    capacity: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    allocatable: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class Node(Model, frozen=True):
+    api_version: ClassVar[str] = "v1"
+    kind: ClassVar[str] = "Node"
+
+    metadata: Metadata = Metadata()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()

@@ -1,0 +1,136 @@
+"""Kubernetes quantities: exact numbers with a suffix, such as 100m, 1.5Gi or 2e3.
+
+Parsing, canonical form, comparison and addition follow apimachinery: never floating point, the suffix family (binary, decimal,
+exponent) is remembered, precision ends at one nano and rounds away from zero, binary values are capped at 2**63-1.
+A suffix without any digit, which Go reads as zero, is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import total_ordering
+
+PATTERN = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+_MATCH = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)", re.ASCII)
+_EXPONENT = re.compile(r"[eE][+-]?[0-9]+", re.ASCII)
+_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_WRONG_SUFFIX = "unable to parse quantity's suffix"
+_LIMIT = 2**63 - 1
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_MAX_EXPONENT = 400  # keeps 1e999999999 from being computed
+_MAX_DIGITS = 1000
+
+
+class Family(Enum):
+    DECIMAL = "decimal"
+    BINARY = "binary"
+    EXPONENT = "exponent"
+
+
+class QuantityError(ValueError):
+    """Text that is no quantity, in Kubernetes' words."""
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """A number of nanos and the way to write it. Equal numbers are equal however they are written."""
+
+    nanos: int
+    family: Family = Family.DECIMAL
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.nanos == other.nanos
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.nanos < other.nanos
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
+
+    def __add__(self, other: Quantity) -> Quantity:
+        """Zero takes the other's way of writing, as in Kubernetes."""
+        return Quantity(self.nanos + other.nanos, self.family if self.nanos else other.family)
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        return Quantity(self.nanos - other.nanos, self.family if self.nanos else other.family)
+
+    @property
+    def value(self) -> int:
+        """Whole units, rounded away from zero."""
+        return _away_from_zero(Fraction(self.nanos, 10**9))
+
+    @property
+    def milli(self) -> int:
+        return _away_from_zero(Fraction(self.nanos, 10**6))
+
+    def __str__(self) -> str:
+        return _write(self.nanos, self.family)
+
+
+def parse(text: str | int | float) -> Quantity:
+    """A quantity as it stands in JSON: text, or a number."""
+    if isinstance(text, bool):
+        raise QuantityError(_WRONG)
+    if not isinstance(text, str):
+        text = str(text)
+    found = _MATCH.fullmatch(text)
+    if found is None:
+        raise QuantityError(_WRONG)
+    sign, whole, fraction, suffix = found[1], found[2], found[3] or "", found[4]
+    if (not whole and not fraction) or len(whole) + len(fraction) > _MAX_DIGITS:
+        raise QuantityError(_WRONG)
+    number = Fraction(int(whole + fraction), 10 ** len(fraction)) * (-1 if sign == "-" else 1)
+    scale, family = _scale(suffix)
+    nanos = _away_from_zero(number * scale * 10**9)
+    return Quantity(_cap(nanos) if family is Family.BINARY else nanos, family)
+
+
+def canonical(text: str | int | float) -> str:
+    return str(parse(text))
+
+
+def _scale(suffix: str) -> tuple[Fraction, Family]:
+    if suffix in _DECIMAL:
+        return Fraction(10) ** _DECIMAL[suffix], Family.DECIMAL
+    if suffix in _BINARY:
+        return Fraction(2 ** _BINARY[suffix]), Family.BINARY
+    if _EXPONENT.fullmatch(suffix) is None or len(suffix) > _MAX_DIGITS:
+        raise QuantityError(_WRONG_SUFFIX)
+    exponent = int(suffix[1:])
+    return Fraction(10) ** max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent)), Family.EXPONENT
+
+
+def _away_from_zero(number: Fraction) -> int:
+    whole = -(-abs(number).numerator // number.denominator)
+    return -whole if number < 0 else whole
+
+
+def _cap(nanos: int) -> int:
+    return max(-_LIMIT * 10**9, min(_LIMIT * 10**9, nanos))
+
+
+def _write(nanos: int, family: Family) -> str:
+    """The largest suffix that leaves no fraction."""
+    if not nanos:
+        return "0"
+    units, rest = divmod(nanos, 10**9)
+    if family is Family.BINARY and not rest and not -1024 < units < 1024:
+        suffix = ""
+        for name, bits in _BINARY.items():
+            if units % 2**bits:
+                break
+            suffix = name
+        return f"{units // 2 ** _BINARY.get(suffix, 0)}{suffix}"
+    mantissa, exponent = nanos, -9
+    while mantissa % 1000 == 0 and (exponent < 18 or family is Family.EXPONENT):
+        mantissa, exponent = mantissa // 1000, exponent + 3
+    if family is Family.EXPONENT:
+        return f"{mantissa}e{exponent}" if exponent else str(mantissa)
+    return f"{mantissa}{next(name for name, power in _DECIMAL.items() if power == exponent)}"

@@ -1,0 +1,92 @@
+"""What holds for every test: nothing leaks, and what was executed is counted by marker."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow, not wrong. The ordinary suite searches the same ground each time; the long one finds new ground.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
+
+COUNTED = ("kubectl", "kube", "root", "ordinary_user", "long")
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks() -> Iterator[None]:
+    """A test that leaves a thread, a child process or an open file behind has failed, whatever else it proved."""
+    threads, children, files = set(threading.enumerate()), _children(), _files()
+    yield
+    leaked = [thread.name for thread in threading.enumerate() if thread not in threads and not _pooled(thread)]
+    assert not leaked, f"threads left behind: {leaked}"
+    left = _children() - children
+    assert not left, f"processes left behind: {left}"
+    if len(_files()) > len(files):
+        gc.collect()  # what only waits for the collector is not a leak of ours
+    more = Counter(_files().values()) - Counter(files.values())
+    assert not more, f"open files left behind: {dict(more)}"
+
+
+def _pooled(thread: threading.Thread) -> bool:
+    """Executors of the standard library keep their idle threads; asyncio ends its own with the loop."""
+    return thread.name.startswith(("ThreadPoolExecutor", "asyncio_"))
+
+
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def _files() -> dict[int, str]:
+    """Open descriptors by what they are; pipes and sockets are named by kind, because their numbers differ."""
+    found = {}
+    for entry in set(os.listdir("/proc/self/fd")) - _files_of_idle_loop():
+        try:
+            target = os.readlink(f"/proc/self/fd/{entry}")
+        except OSError:
+            continue
+        found[int(entry)] = (
+            target.partition(":")[0] if target.startswith(("pipe:", "socket:", "anon_inode:")) else target
+        )
+    return found
+
+
+def _files_of_idle_loop() -> set[str]:
+    """The event loop that the test runner keeps for the next test is its own affair."""
+    loop = getattr(getattr(asyncio.get_event_loop_policy(), "_local", None), "_loop", None)
+    if loop is None or loop.is_closed() or not hasattr(loop, "_selector"):
+        return set()
+    return {str(part.fileno()) for part in (loop._selector, loop._ssock, loop._csock)}
+
+
+class Executed:
+    """Counts by marker what really ran, so that CI can tell a suite that passed from one that was skipped whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.counts: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.outcome != "skipped":
+            self.counts["all"] += 1
+            self.counts.update(marker for marker in COUNTED if marker in report.keywords)
+
+    def pytest_sessionfinish(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.counts, sort_keys=True) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = os.environ.get("SANDPOOL_EXECUTED")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Executed(Path(path)))

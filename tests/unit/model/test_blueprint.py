@@ -1,0 +1,141 @@
+"""Secure defaults, and whether a sandbox is still what its template would make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sandpool.model.blueprint import blueprint_hash, follows, pod_template_hash, secure_pod_spec
+from sandpool.model.sandbox import SandboxSpec
+from sandpool.model.template import SandboxTemplateSpec
+
+POD = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"memory": "1Gi"}}}]}
+CLAIM = {"metadata": {"name": "d"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
+
+
+def template(pod: dict[str, Any] = POD, **spec: Any) -> SandboxTemplateSpec:
+    return msgspec.convert(
+        {"podTemplate": {"spec": msgspec.Raw(msgspec.json.encode(pod)), **spec.pop("podTemplate", {})}, **_raw(spec)},
+        SandboxTemplateSpec,
+    )
+
+
+def sandbox(pod: dict[str, Any], **spec: Any) -> SandboxSpec:
+    return msgspec.convert({"podTemplate": {"spec": msgspec.Raw(msgspec.json.encode(pod))}, **_raw(spec)}, SandboxSpec)
+
+
+def _raw(spec: dict[str, Any]) -> dict[str, Any]:
+    claims = spec.get("volumeClaimTemplates")
+    if claims is None:
+        return spec
+    encoded = [{**claim, "spec": msgspec.Raw(msgspec.json.encode(claim["spec"]))} for claim in claims]
+    return {**spec, "volumeClaimTemplates": encoded}
+
+
+@pytest.mark.parametrize(
+    ("spec", "pod", "added"),
+    [
+        pytest.param(
+            {},
+            POD,
+            {
+                "automountServiceAccountToken": False,
+                "dnsPolicy": "None",
+                "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]},
+            },
+            id="all of it",
+        ),
+        pytest.param({}, {**POD, "dnsPolicy": "Default"}, {"automountServiceAccountToken": False}, id="own DNS"),
+        pytest.param(
+            {"networkPolicy": {}}, POD, {"automountServiceAccountToken": False}, id="own rules decide about DNS"
+        ),
+        pytest.param(
+            {"networkPolicyManagement": "Unmanaged"}, POD, {"automountServiceAccountToken": False}, id="unmanaged"
+        ),
+        pytest.param(
+            {"networkPolicy": {}}, {**POD, "automountServiceAccountToken": True}, {}, id="an explicit token is kept"
+        ),
+    ],
+)
+def test_secure_defaults(spec: dict[str, Any], pod: dict[str, Any], added: dict[str, Any]) -> None:
+    assert secure_pod_spec(template(pod, **spec)) == {**pod, **added}
+
+
+def made_from(spec: SandboxTemplateSpec, **more: Any) -> SandboxSpec:
+    return sandbox(secure_pod_spec(spec), **more)
+
+
+def test_a_new_sandbox_follows_its_template() -> None:
+    spec = template(volumeClaimTemplates=[CLAIM], service=True)
+    assert follows(made_from(spec, volumeClaimTemplates=[CLAIM], service=True), spec)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"pod": {"containers": [{"name": "c", "image": "other"}]}}, id="image"),
+        pytest.param({"pod": {**POD, "dnsPolicy": "ClusterFirst"}}, id="dns policy"),
+        pytest.param({"service": False}, id="service toggled"),
+        pytest.param({"service": None}, id="service unset"),
+        pytest.param({"volumeClaimTemplates": []}, id="claim removed"),
+        pytest.param({"volumeClaimTemplates": [CLAIM, {**CLAIM, "metadata": {"name": "e"}}]}, id="claim added"),
+        pytest.param({"volumeClaimTemplates": [{**CLAIM, "metadata": {"name": "e"}}]}, id="claim renamed"),
+        pytest.param({"volumeClaimTemplates": [{**CLAIM, "spec": {}}]}, id="claim changed"),
+        pytest.param({"networkPolicy": {}}, id="the secure default changes"),
+    ],
+)
+def test_a_change_that_makes_sandboxes_stale(change: dict[str, Any]) -> None:
+    old: dict[str, Any] = {"volumeClaimTemplates": [CLAIM], "service": True}
+    member = made_from(template(**old), **old)
+    assert not follows(member, template(**{**old, **change}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"podTemplate": {"metadata": {"labels": {"new": "label"}}}}, id="pod labels"),
+        pytest.param(
+            {"volumeClaimTemplates": [{**CLAIM, "metadata": {"name": "d", "labels": {"a": "b"}}}]}, id="claim labels"
+        ),
+        pytest.param({"envVarsInjectionPolicy": "Allowed"}, id="policy"),
+        pytest.param({"pod": {**POD, "volumes": [], "nodeSelector": {}}}, id="empty is absent"),
+        pytest.param(
+            {"pod": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"memory": "1024Mi"}}}]}},
+            id="the same quantity",
+        ),
+    ],
+)
+def test_a_change_that_does_not(change: dict[str, Any]) -> None:
+    old: dict[str, Any] = {"volumeClaimTemplates": [CLAIM]}
+    member = made_from(template(**old), **old)
+    assert follows(member, template(**{**old, **change}))
+
+
+def test_the_order_of_claims_matters() -> None:
+    two = [CLAIM, {**CLAIM, "metadata": {"name": "e"}}]
+    assert not follows(
+        made_from(template(), volumeClaimTemplates=two), template(volumeClaimTemplates=list(reversed(two)))
+    )
+
+
+def test_the_hash_names_the_content_not_the_writing() -> None:
+    one = template({"containers": [{"name": "c", "image": "i"}], "dnsPolicy": "None"})
+    other = template({"dnsPolicy": "None", "containers": [{"image": "i", "name": "c"}]})
+    assert blueprint_hash(one) == blueprint_hash(other)
+    assert len(blueprint_hash(one)) == 8
+    assert pod_template_hash(one.pod_template) == pod_template_hash(other.pod_template)
+    hashes = {
+        blueprint_hash(spec)
+        for spec in (
+            one,
+            template(),
+            template(service=True),
+            template(service=False),
+            template(volumeClaimTemplates=[CLAIM]),
+            template(podTemplate={"metadata": {"labels": {"a": "b"}}}),
+        )
+    }
+    assert len(hashes) == 6
+    assert blueprint_hash(template(envVarsInjectionPolicy="Allowed")) == blueprint_hash(template())

@@ -1,0 +1,140 @@
+"""Strategic merge patch over the Pod schema. The expected results were compared with apimachinery's own implementation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from sandpool.model.kinds import PODS
+from sandpool.model.patches import BadPatch, PatchError, apply_strategic_patch
+from sandpool.model.schemas import structural
+
+
+def patched(doc: Any, patch: Any) -> Any:
+    before = copy.deepcopy([doc, patch])
+    outcome = apply_strategic_patch(doc, patch, structural(PODS))
+    assert [doc, patch] == before
+    return outcome
+
+
+def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "spec": {"containers": list(containers), **spec}}
+
+
+A, B, C = ({"name": name, "image": "i"} for name in "abc")
+
+
+@pytest.mark.parametrize(
+    ("before", "patch", "after"),
+    [
+        pytest.param([A, B], [{"name": "b", "image": "j"}], [A, {"name": "b", "image": "j"}], id="merged by name"),
+        pytest.param([A], [B], [B, A], id="new ones first, as Kubernetes has it"),
+        pytest.param([A, B], [{"name": "a", "$patch": "delete"}], [B], id="deleted by name"),
+        pytest.param([A, B], [C, {"$patch": "replace"}], [C], id="replaced"),
+        pytest.param([A, B], [{"name": "z", "$patch": "delete"}], [A, B], id="nothing to delete"),
+        pytest.param([A], [{"name": "a", "image": None}], [{"name": "a"}], id="null removes inside"),
+    ],
+)
+def test_lists_of_objects(before: list[Any], patch: list[Any], after: list[Any]) -> None:
+    assert patched(pod(*before), {"spec": {"containers": patch}})["spec"]["containers"] == after
+
+
+@pytest.mark.parametrize(
+    ("before", "patch", "order", "after"),
+    [
+        pytest.param([A, B, C], None, "cba", "cba", id="only the order"),
+        pytest.param([A, B, C], None, "ca", "bca", id="unnamed ones keep their place"),
+        pytest.param([A, B], [C], "acb", "acb", id="with a new one"),
+        pytest.param([A, B], [C, {"name": "a", "$patch": "delete"}], "cb", "cb", id="with a deleted one"),
+        pytest.param(None, [A, B], "ab", "ab", id="a new list"),
+    ],
+)
+def test_order_of_elements(before: Any, patch: Any, order: str, after: str) -> None:
+    doc = {"spec": {"containers": before} if before is not None else {}}
+    wanted: dict[str, Any] = {"$setElementOrder/containers": [{"name": name} for name in order]}
+    if patch is not None:
+        wanted["containers"] = patch
+    merged = patched(doc, {"spec": wanted})["spec"]
+    assert "".join(container["name"] for container in merged["containers"]) == after
+    assert merged.keys() == {"containers"}
+
+
+def test_an_order_that_contradicts_the_list_is_refused() -> None:
+    wanted = {"containers": [A, B], "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}
+    with pytest.raises(PatchError, match="doesn't match"):
+        patched(pod(A), {"spec": wanted})
+
+
+def test_lists_of_words_are_sets_where_the_schema_says_so() -> None:
+    doc = {"metadata": {"finalizers": ["a", "b"]}}
+    assert patched(doc, {"metadata": {"finalizers": ["c", "b"]}})["metadata"]["finalizers"] == ["c", "a", "b"]
+    gone = patched(doc, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}})
+    assert gone == {"metadata": {"finalizers": ["b"]}}
+
+
+def test_atomic_lists_are_replaced() -> None:
+    doc = pod({"name": "a", "args": ["x", "y"]}, tolerations=[{"key": "k"}])
+    patch = {"spec": {"containers": [{"name": "a", "args": ["z"]}], "tolerations": []}}
+    assert patched(doc, patch) == pod({"name": "a", "args": ["z"]}, tolerations=[])
+
+
+def test_retained_keys_replace_one_source_by_another() -> None:
+    doc = pod(volumes=[{"name": "v", "emptyDir": {}}])
+    patch = {"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}}
+    assert patched(doc, patch)["spec"]["volumes"] == [{"name": "v", "hostPath": {"path": "/x"}}]
+    with pytest.raises(BadPatch, match="retainKeys"):
+        patched(doc, {"spec": {"volumes": [{"name": "v", "$retainKeys": ["name"], "hostPath": {}}]}})
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        ({"a": "1", "$patch": "replace"}, {"a": "1"}),
+        ({"$patch": "delete"}, {}),
+        ({"a": "1"}, {"old": "x", "a": "1"}),
+        ({"old": None}, {}),
+    ],
+)
+def test_maps(patch: Any, expected: Any) -> None:
+    doc = {"spec": {"nodeSelector": {"old": "x"}}}
+    assert patched(doc, {"spec": {"nodeSelector": patch}}) == {"spec": {"nodeSelector": expected}}
+
+
+def test_directives_never_reach_the_document() -> None:
+    outcome = patched({}, {"spec": {"containers": [A, {"name": "b", "$patch": "delete"}], "nodeSelector": {"x": None}}})
+    assert outcome == {"spec": {"containers": [A], "nodeSelector": {}}}
+
+
+@pytest.mark.parametrize(
+    ("doc", "patch", "error"),
+    [
+        (pod(A), {"spec": {"containers": [{"image": "x"}]}}, "does not contain declared merge key: name"),
+        (pod(A), {"spec": {"containers": ["x"]}}, "list element types are not identical"),
+        (pod(A), {"spec": {"containers": [[A]]}}, "lists of lists are not supported"),
+        (pod(A), {"spec": {"$patch": "explode"}}, "unknown patch type: explode"),
+        (pod(A), {"spec": {"containers": [{"name": "a", "$patch": "merge"}]}}, "cannot yet be specified"),
+        (pod(A), {"spec": {"$setElementOrder": []}}, "invalid patch format of setElementOrder list"),
+        (pod(A), {"spec": {"$setElementOrder/containers": {}}}, "invalid patch format of setElementOrder list"),
+        (pod(A), {"metadata": {"$deleteFromPrimitiveList": []}}, "invalid patch format of primitive list"),
+        (pod(A), [], "error decoding patch"),
+    ],
+)
+def test_refusals(doc: Any, patch: Any, error: str) -> None:
+    with pytest.raises(PatchError, match=error):
+        patched(doc, patch)
+
+
+def test_a_patch_without_a_difference_returns_the_document_itself() -> None:
+    doc = pod(A, B)
+    assert patched(doc, {"spec": {"containers": [B]}}) is doc
+    assert patched(doc, {"metadata": {"name": "p"}}) is doc
+
+
+def test_what_is_not_touched_stays_the_same_object() -> None:
+    doc = pod(A, B, nodeSelector={"x": "y"})
+    outcome = patched(doc, {"spec": {"containers": [{"name": "b", "image": "j"}]}})
+    assert outcome["metadata"] is doc["metadata"]
+    assert outcome["spec"]["nodeSelector"] is doc["spec"]["nodeSelector"]
+    assert outcome["spec"]["containers"][0] is A
