@@ -92,8 +92,9 @@ class Api(Protocol):
         timeout: float | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[Event[T]]]:
         """Every change after `since`, in order, with bookmarks. With `initial`, the present state first, as ADDED events
-        that end in a bookmark with `initial_done`. Ends normally at `timeout` or when the server ends it; raises Gone when
-        `since` is compacted or this watcher fell too far behind."""
+        that end in a bookmark with `initial_done`; with neither, it comes first too, but nothing marks its end. The watch
+        ends normally at `timeout` or when the server ends it; it raises Gone when `since` is compacted or this watcher
+        fell too far behind."""
         ...
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T: ...

@@ -8,7 +8,9 @@ SandpoolError
 │   ├── TooManyRequests 429 (retry_after)                  ├── InternalError 500
 │   ├── Unavailable 503         └── ServerTimeout 504
 ├── Unreachable            no answer: it is not known whether the request was processed
+│   ├── Unreadable         an answer that cannot be used: cut short, too large, not JSON, not of the expected type
 │   └── Refused            surely not processed: the connection was never made
+│       └── Untrusted      nor will it be: one side does not trust the other's certificate
 └── ConfigError            a kubeconfig or credential that cannot be used; names the file and the field
 """
 
@@ -32,6 +34,14 @@ class Unreachable(SandpoolError):
 
 class Refused(Unreachable):
     """The connection was never made, so the request was surely not processed."""
+
+
+class Untrusted(Refused):
+    """The TLS handshake failed, so the request was surely not processed; trying again does not help."""
+
+
+class Unreadable(Unreachable):
+    """An answer came that cannot be used: cut short, too large, not JSON, or not of the expected type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,20 @@
-"""Where time comes from. Nothing in loop/ or above reads the machine's clock any other way."""
+"""Where time comes from. Nothing in loop/ or above reads the machine's clock any other way.
+
+Both clocks follow the running event loop for delays, so `asyncio.timeout` keeps the same time as they do, also when a test
+runs the loop in virtual time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
@@ -19,6 +28,10 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Calls back once, on the event loop, unless cancelled before."""
+        ...
+
 
 class SystemClock:
     """The machine's own."""
@@ -31,6 +44,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
 
 
 class LoopClock:
@@ -48,3 +64,6 @@ class LoopClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_event_loop().call_later(seconds, callback)

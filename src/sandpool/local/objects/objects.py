@@ -1,68 +1,212 @@
-"""The service that every request ends in: one method per verb, over raw JSON and records."""
+"""The service that every request ends in: one method per verb, over raw JSON and records.
+
+A write reads the newest state, decides and puts without an await in between, so that no update is lost and none is tried
+twice; then it waits until the log is durable. What a refusal was derived from is durable before the refusal is told.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from sandpool.kube.api import EventType
+import msgspec
+
+from sandpool.kube.errors import ApiError, NotFound
+from sandpool.local.admission.admit import admit
+from sandpool.local.objects import refusals
+from sandpool.local.objects.acknowledged import Acknowledged
+from sandpool.local.objects.change import Change, differs
+from sandpool.local.objects.deletion import Leave, Mark, Remove, emptied, judge
+from sandpool.local.objects.document import (
+    Document,
+    Malformed,
+    decode,
+    headed,
+    metadata_of,
+    owning,
+    revision_of,
+    text_of,
+)
+from sandpool.local.objects.keys import key_of
+from sandpool.local.objects.listing import list_objects
+from sandpool.local.objects.matching import Memo
+from sandpool.local.objects.namespaces import Namespaces
+from sandpool.local.objects.naming import ATTEMPTS, generated, random_suffix
 from sandpool.local.objects.options import Deleted, DeleteOptions, Listed, ListQuery, WatchQuery, WriteOptions, Written
+from sandpool.local.objects.owners import settle_owners
+from sandpool.local.objects.patching import check_type, patched
+from sandpool.local.objects.prepare import check_kind, check_names, settle_namespace, stamp
+from sandpool.local.objects.scaling import scale_of, scaled
+from sandpool.local.objects.strategy import strategy_of
+from sandpool.local.objects.watching import Departed, RawEvent, Watch
 from sandpool.local.store.port import Store
 from sandpool.local.store.record import Record
-from sandpool.model.metadata import Revision
+from sandpool.model import kinds
+from sandpool.model.metadata import NO_REVISION, Revision
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource
 
+__all__ = ["AnyResource", "Objects", "RawEvent", "RawWatch"]
+
 AnyResource = Resource[Any]
-
-
-class RawEvent(Protocol):
-    """One event for one watcher: what happened, and the object's stored bytes (shared by all watchers)."""
-
-    type: EventType
-    value: bytes  # for a bookmark: a minimal object that carries resourceVersion (and the initial-events-end mark)
-    revision: Revision
-
-
-class RawWatch(Protocol):
-    async def next(self) -> list[RawEvent]:
-        """The next events that match, at least one, joined as they came; raises Gone when this watcher fell behind."""
-        ...
-
-    def close(self) -> None: ...
+RawWatch = Watch
+_PAGE = 500
 
 
 class Objects:
-    """Verbs over objects of any kind. Subresources: "" is the object, "status", and "scale" where the kind has one."""
+    """Verbs over objects of any kind. Subresources: "" is the object, "status", "scale" where the kind has one, and
+    "finalize" of a namespace."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
-        raise NotImplementedError
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        new_uid: Callable[[], str],
+        new_suffix: Callable[[], str] = random_suffix,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._new_uid = new_uid
+        self._new_suffix = new_suffix
+        self._namespaces = Namespaces(store)
+        self._log = Acknowledged(store)
+        self._memo = Memo()
+        self._departed = Departed()
 
-    def get(self, resource: AnyResource, namespace: str, name: str) -> Record:
-        raise NotImplementedError
+    # Reading.
 
-    def list(self, resource: AnyResource, namespace: str, query: ListQuery) -> Listed:
-        raise NotImplementedError
+    def get(self, resource: AnyResource, namespace: str, name: str, subresource: str = "") -> Record:
+        record = self._store.get(key_of(resource, namespace, name))
+        if record is None:
+            raise refusals.not_found(resource, name)
+        _check_subresource(resource, subresource)
+        return _window(resource, record) if subresource == "scale" else record
 
-    def watch(self, resource: AnyResource, namespace: str, query: WatchQuery) -> RawWatch:
-        raise NotImplementedError
+    def list(self, resource: AnyResource, namespace: str, query: ListQuery = ListQuery()) -> Listed:
+        return list_objects(self._store, resource, namespace, query)
+
+    def watch(self, resource: AnyResource, namespace: str, query: WatchQuery = WatchQuery()) -> RawWatch:
+        return Watch(self._store, resource, namespace, query, self._memo, self._departed)
+
+    @property
+    def revision(self) -> Revision:
+        return self._store.revision
+
+    # Creating.
 
     async def create(
-        self, resource: AnyResource, namespace: str, body: dict[str, Any], options: WriteOptions = WriteOptions()
+        self, resource: AnyResource, namespace: str, body: Document, options: WriteOptions = WriteOptions()
     ) -> Written:
-        raise NotImplementedError
+        try:
+            return await self._create_named(resource, namespace, body, options)
+        except Malformed:
+            admit(resource, body, None, validation=options.validation)  # which says it as a server does
+            raise
+
+    async def _create_named(
+        self, resource: AnyResource, namespace: str, body: Document, options: WriteOptions
+    ) -> Written:
+        check_kind(resource, body)
+        metadata = dict(metadata_of(body))
+        if resource.namespaced and not namespace:
+            namespace = text_of(metadata, "namespace")
+            if not namespace:
+                raise refusals.namespace_required(resource)
+        settle_namespace(resource, metadata, namespace)
+        name, prefix = text_of(metadata, "name"), text_of(metadata, "generateName")
+        if resource.namespaced:
+            self._namespaces.check(resource, name or prefix, namespace)
+        if prefix and not name:
+            return await self._create_generated(resource, namespace, body, metadata, prefix, options)
+        return await self._create(resource, namespace, body, metadata, options)
+
+    async def _create_generated(
+        self,
+        resource: AnyResource,
+        namespace: str,
+        body: Document,
+        metadata: Document,
+        prefix: str,
+        options: WriteOptions,
+    ) -> Written:
+        name = ""
+        for _ in range(ATTEMPTS):
+            name = generated(prefix, self._new_suffix())
+            if self._store.newest(key_of(resource, namespace, name)) is None:
+                return await self._create(resource, namespace, body, {**metadata, "name": name}, options)
+        raise refusals.no_name_left(resource, name)
+
+    async def _create(
+        self, resource: AnyResource, namespace: str, body: Document, metadata: Document, options: WriteOptions
+    ) -> Written:
+        if text_of(metadata, "resourceVersion").isdigit() and revision_of(metadata):
+            raise refusals.revision_on_create()
+        metadata.pop("resourceVersion", None)
+        document = headed(resource.api_version, resource.kind, metadata, body)
+        admitted = admit(resource, document, None, validation=options.validation)
+        document = owning(admitted.body)
+        stamp(strategy_of(resource), document["metadata"], uid=self._new_uid(), now=self._now())
+        warnings = admitted.warnings + settle_owners(document["metadata"])
+        name = document["metadata"]["name"]
+        key = key_of(resource, namespace, name)
+        present = self._store.newest(key)
+        if present is not None:
+            leaving = "deletionTimestamp" in decode(present)["metadata"]
+            await self._log.durable(present.revision)
+            raise refusals.already_exists(resource, name, leaving=leaving)
+        if options.dry_run:
+            value = msgspec.json.encode(document)
+            return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
+        return Written(await self._log.put(key, NO_REVISION, document), warnings, created=True)
+
+    # Changing.
 
     async def update(
         self,
         resource: AnyResource,
         namespace: str,
         name: str,
-        body: dict[str, Any],
+        body: Document,
         options: WriteOptions = WriteOptions(),
         subresource: str = "",
     ) -> Written:
-        raise NotImplementedError
+        _check_subresource(resource, subresource)
+        try:
+            check_names(resource, metadata_of(body), namespace, name)
+        except Malformed:
+            admit(resource, body, None, validation=options.validation)
+            raise
+        record = self._store.newest(key_of(resource, namespace, name))
+        if record is None:
+            if strategy_of(resource).put_creates and not subresource:
+                return await self._put_new(resource, namespace, name, body, options)
+            raise await self._absent(resource, namespace, name)
+        try:
+            old = decode(record)
+            _check_uid(resource, name, old, body)
+            if subresource == "scale":
+                new = scaled(resource, old, body, name, patched=False)
+            else:
+                check_kind(resource, body)
+                new = body
+            change = Change(namespace, name, record, old, new, subresource)
+            return await self._replace(resource, change, options)
+        except ApiError:
+            await self._log.durable(record.revision)
+            raise
+
+    async def _put_new(
+        self, resource: AnyResource, namespace: str, name: str, body: Document, options: WriteOptions
+    ) -> Written:
+        """A PUT that creates. It may carry any revision, but a uid means an object that is no longer there."""
+        metadata = dict(metadata_of(body))
+        uid = text_of(metadata, "uid")
+        if uid:
+            raise refusals.other_uid(resource, name, uid, "")
+        metadata.pop("resourceVersion", None)
+        return await self.create(resource, namespace, {**body, "metadata": metadata}, options)
 
     async def patch(
         self,
@@ -73,14 +217,116 @@ class Objects:
         options: WriteOptions = WriteOptions(),
         subresource: str = "",
     ) -> Written:
-        raise NotImplementedError
+        _check_subresource(resource, subresource)
+        check_type(resource, patch, subresource)
+        record = self._store.newest(key_of(resource, namespace, name))
+        if record is None:
+            raise await self._absent(resource, namespace, name)
+        try:
+            old = decode(record)
+            if subresource == "scale":
+                scale = patched(resource, scale_of(resource, old), patch)
+                new = scaled(resource, old, scale, name, patched=True)
+            else:
+                new = patched(resource, old, patch)
+            change = Change(namespace, name, record, old, new, subresource, patched=True)
+            return await self._replace(resource, change, options)
+        except ApiError:
+            await self._log.durable(record.revision)
+            raise
+
+    async def _replace(self, resource: AnyResource, change: Change, options: WriteOptions) -> Written:
+        """Puts the new document in the place of the old one: the one path that every change of an object takes."""
+        record, old = change.record, change.old
+        document, warnings = change.admitted(resource, options.validation)
+        if not differs(old, document):
+            await self._log.durable(record.revision)
+        elif "deletionTimestamp" in old["metadata"] and emptied(resource, document):
+            record = await self._release(record, document, options)
+        elif options.dry_run:
+            record = Record(record.key, record.revision, record.created, msgspec.json.encode(document))
+        else:
+            record = await self._log.put(record.key, record.revision, document)
+        return Written(_window(resource, record) if change.subresource == "scale" else record, warnings)
+
+    async def _release(self, record: Record, document: Document, options: WriteOptions) -> Record:
+        """Nothing holds the object any more, so it goes. The answer is what it became, at the revision it had: a client
+        that keeps it must still take the DELETED event, which is newer, for news."""
+        answer = Record(record.key, record.revision, record.created, msgspec.json.encode(document))
+        if not options.dry_run:
+            await self._log.remove(record, document)
+        return answer
+
+    # Deleting.
 
     async def delete(
         self, resource: AnyResource, namespace: str, name: str, options: DeleteOptions = DeleteOptions()
     ) -> Deleted:
-        raise NotImplementedError
+        record = self._store.newest(key_of(resource, namespace, name))
+        if record is None:
+            raise await self._absent(resource, namespace, name)
+        old = decode(record)
+        try:
+            verdict = judge(resource, old, options, self._now())
+        except ApiError:
+            await self._log.durable(record.revision)
+            raise
+        match verdict:
+            case Leave():
+                await self._log.durable(record.revision)
+                return Deleted(record, finished=False)
+            case Mark(document):
+                return Deleted(await self._mark(record, document, options), finished=False)
+            case Remove(document):
+                if options.dry_run:
+                    return Deleted(record, finished=True)
+                return Deleted(await self._log.remove(record, document), finished=True)
+
+    async def _mark(self, record: Record, document: Document, options: DeleteOptions) -> Record:
+        if options.dry_run:
+            return Record(record.key, record.revision, record.created, msgspec.json.encode(document))
+        return await self._log.put(record.key, record.revision, document)
 
     async def delete_collection(
         self, resource: AnyResource, namespace: str, query: ListQuery, options: DeleteOptions = DeleteOptions()
     ) -> Listed:
-        raise NotImplementedError
+        """Deletes what the query selects and answers it as it was. With a limit, that many; else all, page by page."""
+        listed = self.list(resource, namespace, query)
+        for start in range(0, len(listed.records), _PAGE):
+            page = listed.records[start : start + _PAGE]
+            await asyncio.gather(*(self._delete_listed(resource, record, options) for record in page))
+        return listed
+
+    async def _delete_listed(self, resource: AnyResource, record: Record, options: DeleteOptions) -> None:
+        metadata = decode(record)["metadata"]
+        try:
+            await self.delete(resource, metadata.get("namespace", ""), metadata["name"], options)
+        except NotFound:
+            pass  # somebody else was faster
+
+    async def _absent(self, resource: AnyResource, namespace: str, name: str) -> ApiError:
+        await self._log.absent(key_of(resource, namespace, name))
+        return refusals.not_found(resource, name)
+
+
+def _check_subresource(resource: AnyResource, subresource: str) -> None:
+    served = (
+        not subresource
+        or (subresource == "status" and resource.has_status)
+        or (subresource == "scale" and resource.scale is not None)
+        or (subresource == "finalize" and resource == kinds.NAMESPACES)
+    )
+    if not served:
+        raise refusals.no_subresource()
+
+
+def _check_uid(resource: AnyResource, name: str, old: Document, body: Document) -> None:
+    """A PUT that names a uid means that object and no other of its name."""
+    asked = text_of(metadata_of(body), "uid")
+    if asked and asked != old["metadata"]["uid"]:
+        raise refusals.other_uid(resource, name, asked, old["metadata"]["uid"])
+
+
+def _window(resource: AnyResource, record: Record) -> Record:
+    value = msgspec.json.encode(scale_of(resource, decode(record)))
+    return Record(record.key, record.revision, record.created, value)

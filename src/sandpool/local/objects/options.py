@@ -39,7 +39,8 @@ class WatchQuery:
     labels: str = ""
     fields: str = ""
     since: Revision | None = None  # None or 0: synthetic ADDED of the present state first
-    initial: bool = False  # sendInitialEvents
+    initial: bool = False  # sendInitialEvents=true: the present state first, then a bookmark that says so
+    skip_initial: bool = False  # sendInitialEvents=false: only what changes from now on, also without `since`
     bookmarks: bool = False
 
 

@@ -1,0 +1,193 @@
+"""The data directory of a local cluster: where each file is, who may use it, which version it has.
+
+One process at a time: it holds a kernel lock on `lock` for as long as it lives, so a crash never leaves a stale one.
+What a running cluster tells about itself is in `running.json`; it is true only while the lock is held.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from sandpool.kube.errors import SandpoolError
+
+FORMAT = 1
+"""Of the directory as a whole. Raised when a release can no longer read what an older one wrote."""
+
+# Locks of an open file description: held by the descriptor, not by whichever descriptor of this process is closed first
+# (the trap of plain POSIX locks), and a question that takes no lock itself. The fcntl module does not name them.
+_F_OFD_GETLK, _F_OFD_SETLK = 36, 37
+_FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
+
+
+class DataDirError(SandpoolError):
+    """The data directory cannot be used; the message names it and says what to do."""
+
+
+class DataDirInUse(DataDirError):
+    """Another process holds it."""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running cluster tells about itself."""
+
+    pid: int
+    api: str
+    kubeconfig: str
+    data_dir: str
+    version: str
+    started: str
+
+
+def default_data_dir() -> Path:
+    """$SANDPOOL_DATA_DIR, else `sandpool` under the user's data folder."""
+    if chosen := os.environ.get("SANDPOOL_DATA_DIR"):
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "sandpool"
+
+
+@dataclass(frozen=True, slots=True)
+class DataDir:
+    """The paths in it. Making this value touches nothing."""
+
+    root: Path
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store.db"
+
+    @property
+    def access(self) -> Path:
+        """Keys, certificates and tokens."""
+        return self.root / "access"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.root / "kubeconfig"
+
+    @property
+    def log(self) -> Path:
+        """What a detached cluster says."""
+        return self.root / "sandpool.log"
+
+    @property
+    def incoming(self) -> Path:
+        """Backups laid down for a running cluster to restore."""
+        return self.root / "incoming"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def running(self) -> Path:
+        return self.root / "running.json"
+
+    @property
+    def format(self) -> Path:
+        return self.root / "format"
+
+    def prepare(self) -> None:
+        """Makes the directory if it is not there, private to its owner, and checks its version."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.format.exists():
+                self._claim_fresh()
+        except OSError as error:
+            raise DataDirError(
+                f"data directory {self.root} cannot be used: {error.strerror}. Choose another with --data-dir."
+            ) from error
+        self.check_format()
+
+    def _claim_fresh(self) -> None:
+        foreign = [entry.name for entry in self.root.iterdir() if entry.name not in {"lock", "sandpool.log"}]
+        if foreign:
+            raise DataDirError(
+                f"{self.root} is not empty and not a data directory of sandpool (it holds {sorted(foreign)[0]!r}). "
+                "Choose an empty or absent directory with --data-dir."
+            )
+        temporary = self.format.with_suffix(".new")
+        temporary.write_text(f"{FORMAT}\n")
+        temporary.replace(self.format)
+
+    def check_format(self) -> None:
+        try:
+            found = int(self.format.read_text())
+        except (OSError, ValueError) as error:
+            raise DataDirError(
+                f"{self.format} does not say which version {self.root} has. Is this a data directory of sandpool?"
+            ) from error
+        if found != FORMAT:
+            raise DataDirError(
+                f"data directory {self.root} has format {found}, this sandpool reads format {FORMAT}. "
+                f"Use the release that wrote it, or choose another directory with --data-dir."
+            )
+
+    def take(self) -> Lock:
+        """The lock of this directory, or DataDirInUse with who holds it."""
+        return Lock.take(self)
+
+    def holder(self) -> int | None:
+        """The process that holds the lock now (0: not known yet); None if nobody does."""
+        try:
+            with self.lock.open("rb") as file:
+                probe = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+                answer = struct.unpack(_FLOCK, fcntl.fcntl(file, _F_OFD_GETLK, probe))
+                written = file.read(20)
+        except FileNotFoundError:
+            return None
+        if answer[0] == fcntl.F_UNLCK:
+            return None
+        return int(written) if written.strip().isdigit() else 0
+
+    def read_running(self) -> Running | None:
+        """What the running cluster says about itself; None if none runs (or it is still starting)."""
+        if self.holder() is None:
+            return None
+        try:
+            return msgspec.json.decode(self.running.read_bytes(), type=Running)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+
+@dataclass(slots=True)
+class Lock:
+    """Held until release, or until this process ends in any way."""
+
+    directory: DataDir
+    _fd: int
+
+    @classmethod
+    def take(cls, directory: DataDir) -> Self:
+        fd = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except OSError as error:
+            os.close(fd)
+            holder = directory.holder()
+            who = f"process {holder}" if holder else "another process"
+            raise DataDirInUse(
+                f"data directory {directory.root} is in use by {who}. Stop it with `sandpool down --data-dir "
+                f"{directory.root}`, or choose another directory with --data-dir."
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        directory.running.unlink(missing_ok=True)  # of one that crashed
+        return cls(directory, fd)
+
+    def publish(self, running: Running) -> None:
+        """Tells others what runs here, atomically."""
+        temporary = self.directory.running.with_suffix(".new")
+        temporary.write_bytes(msgspec.json.encode(running))
+        temporary.replace(self.directory.running)
+
+    def release(self) -> None:
+        self.directory.running.unlink(missing_ok=True)
+        os.close(self._fd)

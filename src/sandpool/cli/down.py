@@ -1,0 +1,38 @@
+"""`sandpool down`: stop the cluster of a data directory and wait until it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sandpool.cli.exits import FAILED, NOT_FOUND, TIMED_OUT, Exit
+from sandpool.cli.flags import DataDirFlag, data_dir
+
+
+def down(
+    *,
+    data_dir_: DataDirFlag = None,
+    timeout: Annotated[float, Parameter(help="Seconds to wait for it to end.")] = 30.0,
+) -> None:
+    """Stop the local cluster. Everything it acknowledged stays in its data directory."""
+    directory = data_dir(data_dir_)
+    pid = directory.holder()
+    if pid is None:
+        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}")
+    if pid == 0:
+        raise Exit(FAILED, f"the cluster in {directory.root} is just starting; try again in a moment")
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError as error:
+        raise Exit(FAILED, f"process {pid} belongs to another user; stop it as that user") from error
+    deadline = time.monotonic() + timeout
+    while directory.holder() is not None:
+        if time.monotonic() > deadline:
+            raise Exit(TIMED_OUT, f"process {pid} has not ended within {timeout:g} s; it is still stopping")
+        time.sleep(0.02)

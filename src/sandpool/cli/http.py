@@ -1,0 +1,54 @@
+"""Small requests of the command line to the local API server, with what the kubeconfig says and nothing installed."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from sandpool.assembly.data_dir import Running
+from sandpool.kube.errors import Unreachable, from_status
+
+
+def request(running: Running, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
+    """One JSON request as the cluster's admin. Raises what the server says is wrong."""
+    config = yaml.safe_load(Path(running.kubeconfig).read_text())
+    ca = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+    token = config["users"][0]["user"]["token"]
+    address = urlsplit(running.api)
+    connection = http.client.HTTPSConnection(
+        cast(str, address.hostname), address.port, timeout=timeout, context=ssl.create_default_context(cadata=ca)
+    )
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": "application/json"}
+    try:
+        connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
+        response = connection.getresponse()
+        content = response.read()
+    except OSError as error:
+        raise Unreachable(f"{running.api} does not answer: {error}") from error
+    finally:
+        connection.close()
+    if response.status >= 400:
+        raise from_status(response.status, _object(content))
+    return _object(content) if content[:1] in (b"{", b"[") else content.decode()
+
+
+def answers(running: Running) -> bool:
+    """Whether the API server says that it is ready."""
+    try:
+        return bool(request(running, "GET", "/readyz", timeout=5.0) == "ok")
+    except Exception:  # whatever is wrong, the answer is no
+        return False
+
+
+def _object(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        return {}

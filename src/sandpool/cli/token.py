@@ -1,0 +1,55 @@
+"""`sandpool token`: access to one namespace and to nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+import yaml
+from cyclopts import Parameter
+
+from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
+from sandpool.cli.flags import DataDirFlag, data_dir
+from sandpool.cli.http import request
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(duration: str) -> int:
+    """`90s`, `15m`, `24h`, `7d`."""
+    match = re.fullmatch(r"(\d+)([smhd])", duration)
+    if match is None:
+        raise Exit(USAGE, f"{duration!r} is not a duration; write for example 90s, 15m, 24h or 7d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def token(
+    *,
+    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace it is good for.")],
+    account: Annotated[str, Parameter(help="The service account it speaks as.")] = "default",
+    duration: Annotated[str, Parameter(help="How long it is good: 90s, 15m, 24h, 7d.")] = "24h",
+    output: Annotated[
+        Literal["kubeconfig", "token"],
+        Parameter(name=["--output", "-o"], help="A whole kubeconfig, or the bare token."),
+    ] = "kubeconfig",
+    data_dir_: DataDirFlag = None,
+) -> None:
+    """Print credentials that are bound to one namespace and expire. Deleting the service account ends them at once."""
+    directory = data_dir(data_dir_)
+    running = directory.read_running()
+    if running is None:
+        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}. Start one with `sandpool up`.")
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": seconds(duration), "audiences": []},
+    }
+    answer = request(running, "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)
+    if output == "token":
+        print(answer["status"]["token"])
+        return
+    with open(running.kubeconfig) as file:
+        config = yaml.safe_load(file)
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    config["contexts"][0]["context"]["namespace"] = namespace
+    print(yaml.safe_dump(config, sort_keys=False), end="")

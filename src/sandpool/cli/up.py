@@ -1,0 +1,91 @@
+"""`sandpool up`: a cluster on this machine, in the foreground or detached."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from sandpool.assembly.data_dir import DataDir, DataDirInUse, Running
+from sandpool.cli.exits import FAILED, TIMED_OUT, Exit
+from sandpool.cli.flags import DataDirFlag, data_dir
+from sandpool.cli.http import answers
+
+DEFAULT_PORT = 7443
+
+
+def up(
+    *,
+    data_dir_: DataDirFlag = None,
+    port: Annotated[
+        int, Parameter(env_var="SANDPOOL_PORT", help="Where the API listens. 0 takes a free port.")
+    ] = DEFAULT_PORT,
+    host: Annotated[
+        str, Parameter(help="The address it listens on. Anything but loopback makes it reachable for others.")
+    ] = "127.0.0.1",
+    detach: Annotated[
+        bool, Parameter(negative="", help="Return as soon as the API answers and leave it running.")
+    ] = False,
+    log_format: Annotated[Literal["text", "json"], Parameter(help="How log lines look on stderr.")] = "text",
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", help="Log every request too.")] = False,
+) -> None:
+    """Start a cluster on this machine and keep it running until Ctrl-C or `sandpool down`.
+
+    The first start makes a certificate authority, an admin token and a kubeconfig in the data directory; later starts
+    find every object again, also after a crash. With `--port 0` a restart keeps the kubeconfig up to date.
+    """
+    directory = data_dir(data_dir_)
+    if not 0 <= port <= 65535:
+        raise Exit(2, f"--port {port} is not a port; choose one from 1 to 65535, or 0 for a free one")
+    directory.prepare()
+    if detach:
+        arguments = ["--port", str(port), "--host", host, "--log-format", log_format]
+        _greet(_start_detached(directory, [*arguments, "--verbose"] if verbose else arguments))
+        return
+    from sandpool.assembly.local_cluster import LocalOptions, serve_until_stopped
+    from sandpool.telemetry.log import configure
+
+    configure(style=log_format, level="DEBUG" if verbose else "INFO")
+    serve_until_stopped(LocalOptions(directory, host=host, port=port), _greet)
+
+
+def _greet(running: Running) -> None:
+    print(f"The cluster is ready at {running.api}", file=sys.stderr)
+    print(f"  export KUBECONFIG={running.kubeconfig}", file=sys.stderr)
+    print("  kubectl api-resources", file=sys.stderr)
+
+
+def _start_detached(directory: DataDir, arguments: list[str], timeout: float = 60.0) -> Running:
+    """Starts the same command in a session of its own and waits until its API answers."""
+    holder = directory.holder()
+    if holder is not None:
+        raise DataDirInUse(
+            f"data directory {directory.root} is in use by process {holder}. Stop it with `sandpool down --data-dir "
+            f"{directory.root}`, or choose another directory with --data-dir."
+        )
+    command = [sys.executable, "-m", "sandpool", "up", "--data-dir", str(directory.root), *arguments]
+    with directory.log.open("ab") as log:
+        said_before = log.tell()
+        child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise Exit(FAILED, f"it did not start:\n{_last_words(directory.log, said_before)}")
+        running = directory.read_running()
+        if running is not None and running.pid == child.pid and answers(running):
+            return running
+        time.sleep(0.02)
+    child.terminate()
+    raise Exit(TIMED_OUT, f"its API did not answer within {timeout:g} s; see {directory.log}")
+
+
+def _last_words(log: Path, since: int) -> str:
+    with log.open("rb") as file:
+        file.seek(since)
+        return file.read().decode(errors="replace").strip() or f"it said nothing; see {log}"

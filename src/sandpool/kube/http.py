@@ -1,0 +1,192 @@
+"""The Api of a server reached over HTTP: verbs become calls, calls pass the gate and the wire, answers become objects.
+
+It asks again only what was surely not processed (retry.py). Two lanes share one set of connections: `in_lane` gives
+the same Api for the other one. Close it when done, or use it as a context manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
+
+from sandpool.kube.answers import read_deleted, read_object, read_page
+from sandpool.kube.api import Event, Page, Preconditions, Propagation
+from sandpool.kube.calls import (
+    Call,
+    create_call,
+    delete_call,
+    get_call,
+    list_call,
+    patch_call,
+    watch_call,
+)
+from sandpool.kube.config import Config
+from sandpool.kube.credentials import Source, credentials_for
+from sandpool.kube.errors import Refused, TooManyRequests
+from sandpool.kube.lanes import Lane, LaneGate
+from sandpool.kube.rate import TokenBucket
+from sandpool.kube.retry import RetryPolicy, pause
+from sandpool.kube.timing import Clock
+from sandpool.kube.transport import Limits, Stream, Transport
+from sandpool.kube.watch import WatchParser
+from sandpool.model.codec import decode
+from sandpool.model.metadata import NO_REVISION, Object, Revision
+from sandpool.model.patches import Patch
+from sandpool.model.resource import Resource
+
+T = TypeVar("T", bound=Object)
+R = TypeVar("R")
+
+
+class HttpApi:
+    def __init__(
+        self,
+        transport: Transport,
+        gate: LaneGate,
+        policy: RetryPolicy,
+        clock: Clock,
+        draw: Callable[[], float],
+        lane: Lane = Lane.URGENT,
+    ) -> None:
+        self._transport = transport
+        self._gate = gate
+        self._policy = policy
+        self._clock = clock
+        self._draw = draw
+        self._lane = lane
+
+    def in_lane(self, lane: Lane) -> HttpApi:
+        return HttpApi(self._transport, self._gate, self._policy, self._clock, self._draw, lane)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        return read_object(resource, await self._call(get_call(resource, name, namespace)))
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        after: str = "",
+    ) -> Page[T]:
+        return read_page(resource, await self._call(list_call(resource, namespace, labels, fields, limit, after)))
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        since: Revision | None = None,
+        initial: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncIterator[AsyncIterator[Event[T]]]:
+        call = watch_call(resource, namespace, labels, fields, since, initial, timeout)
+        stream = await self._persist(call, partial(self._transport.open, call, timeout))
+        try:
+            yield _Events(stream, WatchParser(partial(decode, resource), since or NO_REVISION))
+        finally:
+            stream.close()
+
+    async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
+        return read_object(resource, await self._call(create_call(resource, namespace, body)))
+
+    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+        return read_object(resource, await self._call(patch_call(resource, name, namespace, patch)))
+
+    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+        return read_object(resource, await self._call(patch_call(resource, name, namespace, patch, "status")))
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str = "",
+        *,
+        preconditions: Preconditions | None = None,
+        propagation: Propagation | None = None,
+        grace: int | None = None,
+    ) -> T | None:
+        call = delete_call(resource, name, namespace, preconditions, propagation, grace)
+        return read_deleted(resource, await self._call(call))
+
+    async def _call(self, call: Call) -> bytes:
+        return await self._persist(call, partial(self._transport.send, call))
+
+    async def _persist(self, call: Call, attempt: Callable[[], Awaitable[R]]) -> R:
+        """Make the call until it is processed or there is no point. No place is held while it pauses."""
+        started, tries = self._clock.monotonic(), 0
+        while True:
+            tries += 1
+            await self._gate.enter(self._lane, call.writes)
+            try:
+                return await attempt()
+            except (TooManyRequests, Refused) as error:
+                wait = pause(self._policy, error, tries, self._clock.monotonic() - started, self._draw())
+                if wait is None:
+                    raise
+            finally:
+                if call.writes:
+                    self._gate.leave(self._lane)
+            await self._clock.sleep(wait)
+
+
+class _Events(Generic[T]):
+    """The events of one watch, in order; then its end, or what ended it."""
+
+    def __init__(self, stream: Stream, parser: WatchParser[T]) -> None:
+        self._stream = stream
+        self._parser = parser
+        self._ready: list[Event[T]] = []  # newest first, so that taking one is a pop
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event[T]:
+        while not self._ready:
+            if self._parser.failure is not None:
+                raise self._parser.failure
+            if self._over:
+                raise StopAsyncIteration
+            chunk = await self._stream.chunk()
+            if chunk:
+                self._ready = self._parser.feed(chunk)
+                self._ready.reverse()
+            else:
+                self._over = True
+                self._parser.end()
+        return self._ready.pop()
+
+
+def connect(
+    config: Config,
+    *,
+    clock: Clock,
+    draw: Callable[[], float],
+    env: Mapping[str, str],
+    limits: Limits = Limits(),
+    policy: RetryPolicy = RetryPolicy(),
+    qps: float = 0,
+    burst: int = 1,
+    width: int = 50,
+) -> HttpApi:
+    """An Api for the server of `config`. Nothing is sent yet. `draw` gives numbers from [0, 1), for jitter."""
+    source: Source = credentials_for(config, clock, env)
+    gate = LaneGate(clock, width=width, bucket=TokenBucket(qps, burst))
+    return HttpApi(Transport(config.cluster, source, limits), gate, policy, clock, draw)

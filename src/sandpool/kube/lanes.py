@@ -1,0 +1,153 @@
+"""Two lanes to one server: what a claim waits for goes first, what a pool waits for second.
+
+A server has a fixed rate, so writes in flight are bounded: more at once only makes each wait for all the others. The
+second lane rests while a write of the first is in flight or waits, each request at most `rest` seconds; after that the
+lanes take turns. It never holds more than half of the places, so that the first lane always finds one. Reads need no
+place. Every request, whatever its lane, takes a token of the rate limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from enum import IntEnum
+
+from sandpool.kube.rate import TokenBucket
+from sandpool.kube.timing import Clock
+
+
+class Lane(IntEnum):
+    URGENT = 0
+    BACKGROUND = 1
+
+
+class _Ticket:
+    __slots__ = ("arrived", "granted")
+
+    def __init__(self, granted: asyncio.Future[None], arrived: float) -> None:
+        self.granted = granted
+        self.arrived = arrived
+
+
+class LaneGate:
+    """Pass it with `enter`; a write gives its place back with `leave`."""
+
+    def __init__(self, clock: Clock, *, width: int = 50, rest: float = 2.0, bucket: TokenBucket | None = None) -> None:
+        self._clock = clock
+        self._rest = rest
+        self._bucket = bucket or TokenBucket(0, 1)
+        self._places = (max(1, width), max(1, width // 2))  # how many writes in all each lane may make it
+        self._in_flight = [0, 0]
+        self._reads: tuple[deque[_Ticket], deque[_Ticket]] = (deque(), deque())
+        self._writes: tuple[deque[_Ticket], deque[_Ticket]] = (deque(), deque())
+        self._last = Lane.BACKGROUND  # who went last: when both lanes may go, it is the other's turn
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Writes that have passed and not yet left."""
+        return self._in_flight[0] + self._in_flight[1]
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(queue) for queue in (*self._reads, *self._writes))
+
+    async def enter(self, lane: Lane, write: bool) -> None:
+        """Wait for permission to send one request."""
+        queue = (self._writes if write else self._reads)[lane]
+        if not queue and self._bucket.unlimited and (not write or self._open(lane)):
+            if write:
+                self._in_flight[lane] += 1
+            return
+        ticket = _Ticket(asyncio.get_running_loop().create_future(), self._clock.monotonic())
+        queue.append(ticket)
+        self._serve()
+        try:
+            await ticket.granted
+        except asyncio.CancelledError:
+            self._withdraw(ticket, queue, lane, write)
+            raise
+
+    def leave(self, lane: Lane) -> None:
+        """A write has its answer, or will have none."""
+        self._in_flight[lane] -= 1
+        self._serve()
+
+    def _withdraw(self, ticket: _Ticket, queue: deque[_Ticket], lane: Lane, write: bool) -> None:
+        if not ticket.granted.cancelled():  # permission and cancellation met: give the place back
+            if write:
+                self.leave(lane)
+            return
+        if ticket in queue:
+            queue.remove(ticket)
+        self._serve()  # the first lane may have become quiet
+
+    def _serve(self) -> None:
+        """Let through whoever may go now, and arrange to look again when time alone will change the answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._anybody():
+            return
+        now = self._clock.monotonic()
+        while (chosen := self._next(now)) is not None:
+            lane, write = chosen
+            queue = (self._writes if write else self._reads)[lane]
+            if queue[0].granted.done():  # cancelled, and its task has not run yet
+                queue.popleft()
+                continue
+            if not self._bucket.take(now):
+                break
+            if write:
+                self._in_flight[lane] += 1
+            queue.popleft().granted.set_result(None)
+            self._last = lane
+        again = self._look_again(now)
+        if again is not None:
+            self._timer = asyncio.get_running_loop().call_later(again, self._serve)
+
+    def _next(self, now: float) -> tuple[Lane, bool] | None:
+        """Who goes next if there is a token: the lane, and whether it is a write."""
+        urgent = self._candidate(Lane.URGENT, now)
+        background = self._candidate(Lane.BACKGROUND, now)
+        if urgent is None or background is None:
+            return urgent or background
+        if not self._rested((self._writes if background[1] else self._reads)[Lane.BACKGROUND][0], now):
+            return urgent
+        return background if self._last is Lane.URGENT else urgent
+
+    def _candidate(self, lane: Lane, now: float) -> tuple[Lane, bool] | None:
+        if self._reads[lane]:
+            return (lane, False)
+        writes = self._writes[lane]
+        if writes and (self._open(lane) or (self._room(lane) and self._rested(writes[0], now))):
+            return (lane, True)
+        return None
+
+    def _open(self, lane: Lane) -> bool:
+        """May a write of this lane go without having rested?"""
+        return self._room(lane) and (lane is Lane.URGENT or not (self._in_flight[0] or self._writes[0]))
+
+    def _room(self, lane: Lane) -> bool:
+        if self._in_flight[0] + self._in_flight[1] >= self._places[0]:
+            return False
+        return self._in_flight[lane] < self._places[lane]
+
+    def _rested(self, ticket: _Ticket, now: float) -> bool:
+        # The hair is for timers that fire a rounding error early.
+        return now - ticket.arrived >= self._rest - 1e-9
+
+    def _look_again(self, now: float) -> float | None:
+        """Seconds after which somebody may go although nobody left."""
+        if not self._anybody():
+            return None
+        waits = []
+        if (token := self._bucket.wait(now)) > 0:
+            waits.append(token)
+        writes = self._writes[Lane.BACKGROUND]
+        if writes and not self._rested(writes[0], now):
+            waits.append(writes[0].arrived + self._rest - now)
+        return min(waits) if waits else None
+
+    def _anybody(self) -> bool:
+        return any((*self._reads, *self._writes))

@@ -1,0 +1,35 @@
+"""When to ask again: only what was surely not processed, a few times, for a short while. A pure decision.
+
+A server that is busy (429) says when to come back; a connection that was never made is tried with growing pauses. A
+timeout or a lost answer is never tried again here: whoever asked must look first whether it happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandpool.kube.errors import Refused, SandpoolError, TooManyRequests, Untrusted
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    attempts: int = 6  # in all
+    budget: float = 10.0  # seconds, from the first attempt to the start of the last
+    first: float = 0.1  # the first pause after a refused connection
+    longest: float = 2.0
+
+
+def pause(policy: RetryPolicy, error: SandpoolError, attempt: int, elapsed: float, draw: float) -> float | None:
+    """Seconds to wait after attempt number `attempt` (from 1) failed, or None to give up. `draw` is from [0, 1)."""
+    if attempt >= policy.attempts:
+        return None
+    backoff = min(policy.longest, policy.first * 2 ** (attempt - 1))
+    if isinstance(error, TooManyRequests):
+        # Never before the server said; a little after, so that those who were refused together come back apart.
+        asked = float(max(0, error.retry_after)) if error.retry_after is not None else 0.0
+        wait = asked + backoff * draw if asked else backoff * (0.5 + draw / 2)
+    elif isinstance(error, Refused) and not isinstance(error, Untrusted):
+        wait = backoff * (0.5 + draw / 2)
+    else:
+        return None
+    return wait if elapsed + wait <= policy.budget else None

@@ -1,0 +1,17 @@
+"""Labels, wherever they stand: metadata, selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sandpool.kube.errors import Cause
+from sandpool.local.admission import causes
+from sandpool.local.admission.namerules import label_key, label_value
+
+
+def check_labels(field: str, labels: Iterable[tuple[str, str]]) -> list[Cause]:
+    found: list[Cause] = []
+    for key, value in labels:
+        found += [causes.invalid(field, key, text) for text in label_key(key)]
+        found += [causes.invalid(field, value, text) for text in label_value(value)]
+    return found

@@ -1,0 +1,123 @@
+"""Answers: whole ones, and those that are sent piece by piece."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from sandpool.kube.errors import ApiError
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+PIECE: Final = 256 * 1024
+"""Answers beyond this go out in pieces of about this size, so that others get their turn in between."""
+WORTH_GZIP: Final = 128 * 1024
+
+_JSON: Final = (b"content-type", b"application/json")
+_NO_CACHE: Final = (b"cache-control", b"no-cache, private")
+_NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
+
+
+class Reply(Protocol):
+    """What a handler returns: it sends itself."""
+
+    @property
+    def status(self) -> int: ...
+
+    async def deliver(self, receive: Receive, send: Send) -> None: ...
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A whole answer. `headers` are those beyond JSON, no caching and the length."""
+
+    body: bytes
+    status: int = 200
+    headers: Headers = []
+
+    async def deliver(self, receive: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status,
+                "headers": [_JSON, _NO_CACHE, (b"content-length", b"%d" % len(self.body)), *self.headers],
+            }
+        )
+        await send({"type": "http.response.body", "body": self.body})
+
+
+class Document(msgspec.Struct, frozen=True, gc=False):
+    """A whole answer with nothing but the headers it says."""
+
+    body: bytes
+    status: int
+    headers: Headers
+
+    async def deliver(self, receive: Receive, send: Send) -> None:
+        headers = [*self.headers, (b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+class Streamed(msgspec.Struct, frozen=True):
+    """A long answer, sent as its pieces come. A slow client holds up only itself."""
+
+    pieces: AsyncIterator[bytes]
+    gzip: bool = False
+    status: int = 200
+
+    async def deliver(self, receive: Receive, send: Send) -> None:
+        headers = [_JSON, _NO_CACHE]
+        if self.gzip:
+            headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        packer = zlib.compressobj(1, zlib.DEFLATED, 31) if self.gzip else None
+        async for piece in self.pieces:
+            out = piece if packer is None else packer.compress(piece)
+            if out:
+                await send({"type": "http.response.body", "body": out, "more_body": True})
+        await send({"type": "http.response.body", "body": packer.flush() if packer is not None else b""})
+
+
+def text(body: str, status: int = 200, extra: Headers | None = None) -> Document:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), _NO_CACHE, _NO_SNIFF, *(extra or ())]
+    return Document(body.encode(), status, headers)
+
+
+def page_not_found() -> Document:
+    """What Kubernetes says on paths where nothing at all is served."""
+    return text("404 page not found\n", HTTPStatus.NOT_FOUND)
+
+
+def of_error(error: ApiError) -> Answer:
+    headers: Headers = []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % error.retry_after))
+    return Answer(msgspec.json.encode(error.body()), error.code, headers)
+
+
+def encoded(content: Any, status: int = 200) -> Answer:
+    return Answer(msgspec.json.encode(content), status)
+
+
+def warnings(messages: tuple[str, ...]) -> Headers:
+    """Warning headers: code 299, no agent, quoted text. Control characters never reach a header."""
+    return [(b"warning", b'299 - "%s"' % _quoted(message)) for message in messages]
+
+
+def _quoted(message: str) -> bytes:
+    clean = "".join(c if c.isprintable() else " " for c in message[:1024])
+    return clean.replace("\\", "\\\\").replace('"', '\\"').encode("utf-8", "replace")
+
+
+def accepts_gzip(header: bytes | None) -> bool:
+    if not header:
+        return False
+    entries = (entry.partition(b";") for entry in header.lower().split(b","))
+    return any(name.strip() == b"gzip" and weight.strip() not in {b"q=0", b"q=0.0"} for name, _, weight in entries)

@@ -1,0 +1,135 @@
+"""Request bodies: read within their limit, decoded within their depth, refused in Kubernetes' words."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from sandpool.kube.errors import ApiError, BadRequest, TooLarge, UnsupportedMedia
+from sandpool.local.apiserver.answer import Receive
+from sandpool.local.apiserver.malformed import complaint
+from sandpool.local.apiserver.manifest import YamlError, from_yaml
+from sandpool.local.apiserver.protobuf.decode import MEDIA_TYPE as PROTOBUF_TYPE
+from sandpool.local.apiserver.protobuf.decode import from_protobuf
+from sandpool.local.apiserver.protobuf.wire import WireError
+
+_DECODE: Final = msgspec.json.Decoder().decode
+JSON_TYPES: Final = frozenset({"", "application/json"})
+YAML_TYPE: Final = "application/yaml"
+SHOWN: Final = 30
+
+
+class Unread(ApiError):
+    """The client went away before its request was whole. Nobody reads this answer."""
+
+    status, reason = 400, "BadRequest"
+
+
+async def read(receive: Receive, limit: int, length: bytes | None = None) -> bytes:
+    """The whole body; TooLarge as soon as it exceeds the limit, or at once if its declared length does."""
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise too_large(limit)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body") and message["type"] == "http.request":
+        if len(body) > limit:
+            raise too_large(limit)
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Unread("the request ended before its body did")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise too_large(limit)
+    if message["type"] != "http.request":
+        raise Unread("the request ended before its body did")
+    return b"".join(parts)
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"Request entity too large: limit is {limit}")
+
+
+class Malformed(Exception):
+    """Not a JSON document; the text says what Go's decoder would."""
+
+
+def decode(body: bytes, depth: int) -> Any:
+    """A JSON value; Malformed if it is none or is nested deeper than allowed."""
+    try:
+        value = _DECODE(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(complaint(body) or str(error)) from None
+    except RecursionError:
+        raise Malformed("exceeded max depth") from None
+    # Counting brackets is an upper bound of the depth and costs next to nothing.
+    if body.count(b"{") + body.count(b"[") > depth and isinstance(value, dict | list) and _deeper(value, depth):
+        raise Malformed("exceeded max depth")
+    return value
+
+
+def _deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        below: list[Any] = []
+        for item in level:
+            below.extend(item.values() if isinstance(item, dict) else item)
+        level = [item for item in below if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def decode_object(body: bytes, media: str, kind: str, depth: int) -> dict[str, Any]:
+    """The object that a POST or PUT carries, as yet unchecked."""
+    try:
+        value = decode_media(body, media, depth)
+    except Malformed as error:
+        raise unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", body) from None
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        said = f"json: cannot unmarshal {go_type(value)} into Go value of type struct"
+        raise unrecognized(kind, f"couldn't get version/kind; json parse error: {said}", body)
+    return value
+
+
+def decode_media(body: bytes, media: str, depth: int) -> Any:
+    """A value in any of the formats that are read; Malformed, or UnsupportedMedia for a format that is not."""
+    if media in JSON_TYPES:
+        return decode(body, depth)
+    try:
+        if media == YAML_TYPE:
+            return decode(from_yaml(body), depth)
+        if media == PROTOBUF_TYPE:
+            return from_protobuf(body)
+    except (YamlError, WireError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise Malformed(str(error)) from None
+    raise UnsupportedMedia(
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"application/json, {YAML_TYPE}, {PROTOBUF_TYPE}"
+    )
+
+
+def unrecognized(kind: str, why: str, body: bytes) -> BadRequest:
+    return BadRequest(f"the object provided is unrecognized (must be of type {kind}): {why} ({_shown(body)})")
+
+
+def _shown(body: bytes) -> str:
+    if not body:
+        return "<empty>"
+    cut = body[:SHOWN]
+    more = " ..." if len(body) > SHOWN else ""
+    return (cut.decode("utf-8", "replace") if body[:1] == b"{" else cut.hex()) + more
+
+
+def go_type(value: Any) -> str:
+    """What Go's decoder calls a JSON value that it did not expect."""
+    if isinstance(value, bool):
+        return "bool"
+    names = {str: "string", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}
+    return names[type(value)]

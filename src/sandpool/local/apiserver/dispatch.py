@@ -1,0 +1,103 @@
+"""From a request to the handler that answers it: one table, looked up by verb and subresource."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sandpool.kube.errors import MethodNotAllowed, NotFound
+from sandpool.local.apiserver.answer import Reply, page_not_found
+from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.handlers.public import Public
+from sandpool.local.apiserver.handlers.read import Reads
+from sandpool.local.apiserver.handlers.remove import Removals
+from sandpool.local.apiserver.handlers.reviews import Reviews
+from sandpool.local.apiserver.handlers.runtime import Runtime
+from sandpool.local.apiserver.handlers.token_request import TokenRequests
+from sandpool.local.apiserver.handlers.watch import Watches
+from sandpool.local.apiserver.handlers.write import Writes
+from sandpool.local.apiserver.routes import OF_PODS, Routes
+from sandpool.local.objects.objects import Objects
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+NOT_SERVED: Final = "the server could not find the requested resource"
+NOT_ALLOWED: Final = "the server does not allow this method on the requested resource"
+_ACROSS: Final = frozenset({"list", "watch"})  # what may be asked of a namespaced kind without naming a namespace
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        routes: Routes,
+        objects: Objects,
+        reads: Reads,
+        writes: Writes,
+        removals: Removals,
+        watches: Watches,
+        reviews: Reviews,
+        tokens: TokenRequests,
+        public: Public,
+        runtime: Runtime,
+    ) -> None:
+        self._routes = routes
+        self._objects = objects
+        self._public = public
+        self._reviews = reviews
+        self._runtime = runtime
+        whole = {"get": reads.get, "update": writes.update, "patch": writes.patch}
+        self._handlers: dict[tuple[str, str], Handler] = {
+            ("list", ""): reads.list,
+            ("watch", ""): watches.watch,
+            ("create", ""): writes.create,
+            ("delete", ""): removals.delete,
+            ("deletecollection", ""): removals.delete_collection,
+            ("update", "finalize"): writes.update,
+            ("create", "token"): tokens.create,
+        }
+        for part in ("", "status", "scale"):
+            self._handlers |= {(verb, part): handler for verb, handler in whole.items()}
+        for sub in OF_PODS:
+            self._handlers |= {(verb, sub.name): self._connect for verb in sub.verbs}
+
+    def handler(self, call: Call) -> Handler:
+        info = call.info
+        route = info.route
+        if route is None:
+            if info.review is not None:
+                return self._reviews.serve
+            return self._elsewhere if info.plural else self._public.serve
+        if info.subresource:
+            sub = route.subresources.get(info.subresource)
+            if sub is None:
+                raise NotFound(NOT_SERVED)
+            if info.verb not in sub.verbs:
+                raise MethodNotAllowed(NOT_ALLOWED)
+        elif info.verb not in route.verbs or not _fits(call):
+            raise MethodNotAllowed(NOT_ALLOWED)
+        return self._handlers[info.verb, info.subresource]
+
+    async def _elsewhere(self, call: Call) -> Reply:
+        """A kind that is not served: by words where its group is, else as a page that does not exist."""
+        version = (call.info.group, call.info.version)
+        if version in self._routes.kinds or version in self._routes.reviews:
+            raise NotFound(NOT_SERVED)
+        return page_not_found()
+
+    async def _connect(self, call: Call) -> Reply:
+        """Something that only a node can do; the pod must exist, whoever runs it."""
+        self._objects.get(call.resource, call.namespace, call.info.name)
+        return await self._runtime.serve(call)
+
+
+def _fits(call: Call) -> bool:
+    """Creating names no object, replacing names one; across namespaces only reading makes sense."""
+    info = call.info
+    if info.verb == "create":
+        named = not info.name
+    elif info.verb in ("update", "patch"):
+        named = bool(info.name)
+    else:
+        named = True
+    across = call.resource.namespaced and not info.namespace
+    return named and (not across or info.verb in _ACROSS)

@@ -1,0 +1,47 @@
+"""GET of one object and of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from sandpool.local.apiserver.answer import PIECE, WORTH_GZIP, Answer, Reply, Streamed, accepts_gzip
+from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.negotiate import Form
+from sandpool.local.apiserver.query import list_query, revision
+from sandpool.local.apiserver.render import list_parts, one, pretty
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import Listed
+from sandpool.local.objects.refusals import too_large
+
+
+class Reads:
+    def __init__(self, objects: Objects, now: Callable[[], datetime]) -> None:
+        self._objects = objects
+        self._now = now
+
+    async def get(self, call: Call) -> Reply:
+        form = call.form
+        if call.params:
+            at = revision(call.params)  # reads are always of the newest state, so only the future can be refused
+            if at is not None and at > self._objects.revision:
+                raise too_large(at, self._objects.revision)
+        record = self._objects.get(call.resource, call.namespace, call.info.name, call.info.subresource)
+        if form is Form.OBJECT and not call.params:
+            return Answer(record.value)
+        return Answer(one(record.value, form, call.resource, call.params, self._now))
+
+    async def list(self, call: Call) -> Reply:
+        form = call.form
+        listed = self._objects.list(call.resource, call.namespace, list_query(call.params))
+        return listing(call, listed, form, self._now())
+
+
+def listing(call: Call, listed: Listed, form: Form, now: datetime) -> Reply:
+    """A list, whole if it is short, else piece by piece."""
+    parts = list_parts(listed, form, call.resource, call.params, now)
+    size = parts.size
+    if size <= PIECE and len(listed.records) <= 1000:
+        return Answer(pretty(parts.whole(), call.params))
+    gzip = size > WORTH_GZIP and accepts_gzip(call.headers.get(b"accept-encoding"))
+    return Streamed(parts.pieces(), gzip)

@@ -1,0 +1,85 @@
+"""DELETE of one object and of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sandpool.kube.errors import BadRequest
+from sandpool.local.apiserver.answer import Answer, Reply
+from sandpool.local.apiserver.body import Malformed, decode_media, read
+from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.handlers.read import listing
+from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.negotiate import Form
+from sandpool.local.apiserver.query import delete_options, list_query
+from sandpool.local.apiserver.render import one
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import Deleted
+from sandpool.local.objects.strategy import strategy_of
+from sandpool.model.resource import Resource
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    uid: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata = _Metadata()
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+
+
+class Removals:
+    def __init__(self, objects: Objects, limits: Limits, now: Callable[[], datetime]) -> None:
+        self._objects = objects
+        self._limits = limits
+        self._now = now
+
+    async def delete(self, call: Call) -> Reply:
+        form = call.form
+        options = delete_options(call.params, await self._body(call))
+        deleted = await self._objects.delete(call.resource, call.namespace, call.info.name, options)
+        if form is not Form.OBJECT and not deleted.finished:
+            return Answer(one(deleted.record.value, form, call.resource, call.params, self._now))
+        return Answer(farewell(call.resource, deleted))
+
+    async def delete_collection(self, call: Call) -> Reply:
+        form, query = call.form, list_query(call.params)
+        options = delete_options(call.params, await self._body(call))
+        listed = await self._objects.delete_collection(call.resource, call.namespace, query, options)
+        return listing(call, listed, form, self._now())
+
+    async def _body(self, call: Call) -> dict[str, Any] | None:
+        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        if not raw:
+            return None
+        try:
+            body = decode_media(raw, call.media, self._limits.depth)
+        except Malformed as error:
+            raise BadRequest(f"couldn't get version/kind; json parse error: {error}") from None
+        if body is not None and not isinstance(body, dict):
+            raise BadRequest("DeleteOptions must be an object")
+        return body
+
+
+def farewell(resource: Resource[Any], deleted: Deleted) -> bytes:
+    """The object while it is still there (and, for some kinds, its last state); else that it is gone."""
+    if not deleted.finished or strategy_of(resource).returns_object:
+        return deleted.record.value
+    metadata = _NAMED.decode(deleted.record.value).metadata
+    details = {"name": metadata.name, "group": resource.group, "kind": resource.plural, "uid": metadata.uid}
+    return msgspec.json.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {key: value for key, value in details.items() if value},
+        }
+    )

@@ -1,0 +1,33 @@
+"""What only a node can do for a pod: logs, exec, attach, port-forward, eviction, binding.
+
+This is the one place where a part that runs pods plugs in; without one, the answer says so.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sandpool.kube.errors import ApiError
+from sandpool.local.apiserver.answer import Reply
+from sandpool.local.apiserver.call import Call
+
+
+class Runtime(Protocol):
+    async def serve(self, call: Call) -> Reply:
+        """Serves `call.info.subresource` of the pod `call.info.name`, which exists."""
+        ...
+
+
+class NotServed(ApiError):
+    status, reason = 501, "NotImplemented"
+
+
+class NoRuntime:
+    """Nothing runs pods here."""
+
+    async def serve(self, call: Call) -> Reply:
+        info = call.info
+        raise NotServed(
+            f'pods "{info.name}" cannot serve "{info.subresource}": this server runs no pods, it only stores them',
+            details={"name": info.name, "kind": "pods"},
+        )

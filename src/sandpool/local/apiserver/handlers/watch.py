@@ -1,0 +1,197 @@
+"""WATCH: events as lines of JSON, joined from stored bytes, until the client leaves, the time is up or the server stops.
+
+Nothing is queued per watcher: each holds a place in the shared history. A client that does not read stops its own pump;
+when it has fallen too far behind, the history has moved on and it is told so with 410.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from sandpool.kube.api import EventType
+from sandpool.kube.errors import ApiError, Gone, TooManyRequests
+from sandpool.local.apiserver.answer import PIECE, Receive, Reply, Send
+from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.query import integer, watch_query
+from sandpool.local.apiserver.render import event_shape
+from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
+from sandpool.telemetry.metrics import Metrics
+
+Shape = Callable[[bytes], bytes]
+
+_START: Final = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")],
+}
+_HEADS: Final = {kind: f'{{"type":"{kind.value}","object":'.encode() for kind in EventType}
+_TAIL: Final = b"}\n"
+
+
+class Watches:
+    """All watches of one server: how many there are, and their common end."""
+
+    def __init__(
+        self, objects: Objects, limits: Limits, metrics: Metrics, now: Callable[[], datetime], dice: Callable[[], float]
+    ) -> None:
+        self._objects = objects
+        self._limits = limits
+        self._metrics = metrics
+        self._now = now
+        self._dice = dice
+        self._ends: set[asyncio.Future[None]] = set()
+        self._closing = False
+
+    async def watch(self, call: Call) -> Reply:
+        form, query = call.form, watch_query(call.params)
+        shape = event_shape(form, call.resource, call.params, self._now)
+        seconds = integer(call.params, "timeoutSeconds")
+        if self._closing or len(self._ends) >= self._limits.watches:
+            raise TooManyRequests(
+                f"too many watches: this server serves at most {self._limits.watches} at once, please try again later",
+                retry_after=1,
+            )
+        try:
+            watch: RawWatch | Gone = self._objects.watch(call.resource, call.namespace, query)
+        except Gone as error:
+            watch = error
+        timeout = float(seconds) if seconds is not None and seconds > 0 else self._some_time()
+        every = self._limits.bookmark_every if query.bookmarks else None
+        return WatchReply(self, watch, shape, timeout, every, call.resource.group_resource)
+
+    def _some_time(self) -> float:
+        """Not all at once: watches that began together shall not all come back together."""
+        shortest, longest = self._limits.watch_shortest, self._limits.watch_longest
+        return shortest + (longest - shortest) * self._dice()
+
+    @contextmanager
+    def seat(self, resource: str) -> Iterator[asyncio.Future[None]]:
+        """A future that is done when the server wants this watch to end."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._closing:
+            ended.set_result(None)
+        self._ends.add(ended)
+        gauge = self._metrics.server_watches.labels(resource)
+        gauge.inc()
+        try:
+            yield ended
+        finally:
+            self._ends.discard(ended)
+            gauge.dec()
+
+    def end_all(self) -> None:
+        """Ends every watch as if its time were up, and begins no more."""
+        self._closing = True
+        for ended in self._ends:
+            if not ended.done():
+                ended.set_result(None)
+
+
+class WatchReply:
+    """One watch on its way to one client."""
+
+    status = 200
+
+    def __init__(
+        self,
+        watches: Watches,
+        watch: RawWatch | Gone,
+        shape: Shape | None,
+        timeout: float,
+        every: float | None,
+        resource: str,
+    ) -> None:
+        self._watches = watches
+        self._watch = watch
+        self._shape = shape
+        self._timeout = timeout
+        self._every = every
+        self._resource = resource
+
+    async def deliver(self, receive: Receive, send: Send) -> None:
+        watch = self._watch
+        if isinstance(watch, Gone):
+            await send(_START)
+            await send({"type": "http.response.body", "body": error_line(watch)})
+            return
+        try:
+            await send(_START)
+            with self._watches.seat(self._resource) as ended:
+                gone = await self._run(watch, ended, receive, send)
+        finally:
+            watch.close()
+        if not gone:
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _run(self, watch: RawWatch, ended: asyncio.Future[None], receive: Receive, send: Send) -> bool:
+        """Pumps until something ends it; whether that was the client."""
+        async with asyncio.TaskGroup() as tasks:
+            pump = tasks.create_task(self._pump(watch, send))
+            leaving = tasks.create_task(_left(receive))
+            marker = tasks.create_task(self._mark(watch, send)) if self._every is not None else None
+            waited: set[asyncio.Future[None]] = {pump, leaving, ended}
+            await asyncio.wait(waited, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+            gone = leaving.done()
+            # Asked for while the pump waits: only then is it known that nothing before it is missing.
+            last = watch.bookmark() if marker and self._sent and not gone and not pump.done() else None
+            for task in (pump, leaving, marker):
+                if task is not None:
+                    task.cancel()
+        if last is not None:  # so that a watch of a quiet selection comes back where the world is, not where it began
+            chunk = b"".join(lines([last], self._shape))
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        return gone
+
+    async def _pump(self, watch: RawWatch, send: Send) -> None:
+        """This loop is where every event of every watcher passes."""
+        next_events, shape = watch.next, self._shape
+        try:
+            while True:
+                self._sent = True
+                events = await next_events()
+                self._sent = False
+                for chunk in lines(events, shape):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except ApiError as error:
+            await send({"type": "http.response.body", "body": error_line(error), "more_body": True})
+
+    _sent = True
+
+    async def _mark(self, watch: RawWatch, send: Send) -> None:
+        assert self._every is not None
+        while True:
+            await asyncio.sleep(self._every)
+            if self._sent:  # a bookmark must never overtake an event in hand
+                chunk = b"".join(lines([watch.bookmark()], self._shape))
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def lines(events: list[RawEvent], shape: Shape | None) -> Iterator[bytes]:
+    """Events as lines, many to a chunk but none much longer than PIECE."""
+    parts: list[bytes] = []
+    size = 0
+    for event in events:
+        value = event.value if shape is None else shape(event.value)
+        parts += (_HEADS[event.type], value, _TAIL)
+        size += len(value)
+        if size > PIECE:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
+
+
+def error_line(error: ApiError) -> bytes:
+    return b'{"type":"ERROR","object":' + msgspec.json.encode(error.body()) + _TAIL

@@ -1,0 +1,147 @@
+"""POST, PUT and PATCH of objects and of their status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from sandpool.kube.errors import BadRequest, Cause, Invalid, UnsupportedMedia
+from sandpool.local.admission.admit import FieldValidation
+from sandpool.local.admission.duplicates import duplicate_fields
+from sandpool.local.apiserver.answer import Answer, Reply, warnings
+from sandpool.local.apiserver.body import Malformed, decode, decode_object, go_type, read, unrecognized
+from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.negotiate import Form
+from sandpool.local.apiserver.query import write_options
+from sandpool.local.apiserver.render import one
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import WriteOptions, Written
+from sandpool.local.objects.strategy import strategy_of
+from sandpool.model.patches import Patch, PatchType
+from sandpool.model.resource import Resource
+
+_TYPES: Final = {kind.value: kind for kind in PatchType}
+APPLY: Final = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
+
+
+class Writes:
+    def __init__(self, objects: Objects, limits: Limits, now: Callable[[], datetime]) -> None:
+        self._objects = objects
+        self._limits = limits
+        self._now = now
+
+    async def create(self, call: Call) -> Reply:
+        form, options = call.form, write_options(call.params, "CreateOptions")
+        body, doubled = await self._object(call, options)
+        written = await self._objects.create(call.resource, call.namespace, body, options)
+        return self._reply(call, form, written, 201, doubled)
+
+    async def update(self, call: Call) -> Reply:
+        form, options = call.form, write_options(call.params, "UpdateOptions")
+        body, doubled = await self._object(call, options)
+        info = call.info
+        written = await self._objects.update(call.resource, call.namespace, info.name, body, options, info.subresource)
+        return self._reply(call, form, written, 201 if written.created else 200, doubled)
+
+    async def patch(self, call: Call) -> Reply:
+        form, kind = call.form, patch_type(call.media, call.resource)
+        options = write_options(call.params, "PatchOptions")
+        body = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        patch = decode_patch(kind, body, self._limits.depth)
+        info = call.info
+        written = await self._objects.patch(call.resource, call.namespace, info.name, patch, options, info.subresource)
+        return self._reply(call, form, written, 201 if written.created else 200, ())
+
+    async def _object(self, call: Call, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The body, and warnings about fields that it has twice."""
+        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        resource = call.resource
+        if call.info.subresource == "scale":
+            return decode_object(raw, call.media, "Scale", self._limits.depth), ()
+        body = decode_object(raw, call.media, resource.kind, self._limits.depth)
+        check_kind(resource, call.route.custom, body, raw)
+        if options.validation is FieldValidation.IGNORE or call.media not in ("", "application/json"):
+            return body, ()
+        twice = tuple(f'duplicate field "{path}"' for path in duplicate_fields(raw))
+        if twice and options.validation is FieldValidation.STRICT:
+            raise BadRequest(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+                f"strict decoding error: {', '.join(twice)}"
+            )
+        return body, twice
+
+    def _reply(self, call: Call, form: Form, written: Written, status: int, more: tuple[str, ...]) -> Reply:
+        value = written.record.value
+        if form is not Form.OBJECT or "pretty" in call.params:
+            value = one(value, form, call.resource, call.params, self._now)
+        said = (*more, *written.warnings)
+        return Answer(value, status, warnings(said)) if said else Answer(value, status)
+
+
+def check_kind(resource: Resource[Any], custom: bool, body: dict[str, Any], raw: bytes) -> None:
+    """Whether the body says that it is what the path says. Core kinds may leave it out, custom ones may not."""
+    kind, version = body.get("kind"), body.get("apiVersion")
+    if kind == resource.kind and version == resource.api_version:
+        return
+    if not custom:
+        if (kind or resource.kind) == resource.kind and (version or resource.api_version) == resource.api_version:
+            return
+        raise BadRequest(
+            f'{kind or resource.kind} in version "{version or resource.api_version}" cannot be handled as a {resource.kind}: '
+            f'the path serves {resource.kind} in version "{resource.api_version}"'
+        )
+    if not kind or not isinstance(kind, str):
+        text = raw.decode("utf-8", "replace")[:1024]
+        raise unrecognized(resource.kind, f"Object 'Kind' is missing in '{text}'", raw)
+    if version != resource.api_version:
+        raise BadRequest(
+            f"the API version in the data ({version or ''}) does not match the expected API version ({resource.api_version})"
+        )
+    metadata = body.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    cause = Cause("FieldValueInvalid", f'Invalid value: "{kind}": must be {resource.kind}', "kind")
+    raise Invalid(
+        f'{kind}.{resource.group} "{name}" is invalid: {cause.field}: {cause.message}',
+        causes=(cause,),
+        details={"name": name, "group": resource.group, "kind": kind},
+    )
+
+
+def patch_type(media: str, resource: Resource[Any]) -> PatchType:
+    kind = _TYPES.get(media)
+    supported = strategy_of(resource).patches
+    if kind is not None and kind in supported:
+        return kind
+    if media in APPLY:
+        raise UnsupportedMedia(
+            "server-side apply is not supported by this server: use kubectl apply without --server-side, "
+            "or send a merge patch (application/merge-patch+json)"
+        )
+    raise UnsupportedMedia(
+        "the body of the request was in an unknown format - accepted media types include: " + ", ".join(supported)
+    )
+
+
+def decode_patch(kind: PatchType, body: bytes, depth: int) -> Patch:
+    prefix = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
+    try:
+        value = decode(body, depth)
+    except Malformed as error:
+        raise BadRequest(f"{prefix}{error}") from None
+    if kind is PatchType.JSON:
+        value = [] if value is None else value
+        _expect(list, value, prefix, "[]handlers.jsonPatchOp")
+        for operation in value:
+            _expect(dict, operation, prefix, "handlers.jsonPatchOp")
+    elif value is None:
+        raise BadRequest("Invalid JSON Patch")
+    else:
+        _expect(dict, value, prefix, "map[string]interface {}")
+    return Patch(kind, value)
+
+
+def _expect(wanted: type, value: Any, prefix: str, go_name: str) -> None:
+    if not isinstance(value, wanted):
+        raise BadRequest(f"{prefix}json: cannot unmarshal {go_type(value)} into Go value of type {go_name}")

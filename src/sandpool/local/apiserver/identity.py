@@ -1,0 +1,35 @@
+"""Who asks."""
+
+from __future__ import annotations
+
+import msgspec
+
+AUTHENTICATED = "system:authenticated"
+MASTERS = "system:masters"
+
+
+class User(msgspec.Struct, frozen=True, gc=False):
+    """An authenticated user. `namespace` is the only one it may use; empty: it may do everything."""
+
+    name: str
+    uid: str
+    groups: tuple[str, ...]
+    namespace: str = ""
+    extra: dict[str, list[str]] = {}
+
+    @property
+    def admin(self) -> bool:
+        return MASTERS in self.groups
+
+
+ADMIN = User("kubernetes-admin", "kubernetes-admin", (MASTERS, AUTHENTICATED))
+
+
+def service_account(namespace: str, name: str, uid: str, token_id: str) -> User:
+    return User(
+        f"system:serviceaccount:{namespace}:{name}",
+        uid,
+        ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED),
+        namespace,
+        {"authentication.kubernetes.io/credential-id": [f"JTI={token_id}"]},
+    )

@@ -1,0 +1,65 @@
+"""YAML bodies, turned into JSON. Only the JSON subset of YAML: no anchors (they can explode), no tags, no dates, text keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import yaml
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # a build without libyaml
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+
+class YamlError(Exception):
+    """Not a YAML document that stands for a JSON value; the text says why."""
+
+
+class _JsonLoader(_Loader):
+    """Dates and everything else beyond JSON's types stay text."""
+
+
+_JsonLoader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge"}
+    ]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def from_yaml(body: bytes) -> bytes:
+    try:
+        for event in yaml.parse(body, Loader=_Loader):
+            if isinstance(event, yaml.AliasEvent):
+                raise YamlError("yaml: aliases are not accepted")
+        value = yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a safe loader, made stricter
+        return msgspec.json.encode(_text_keys(value))
+    except yaml.YAMLError as error:
+        raise YamlError(f"yaml: {_problem(error)}") from None
+    except (RecursionError, TypeError, ValueError, UnicodeDecodeError) as error:
+        raise YamlError(f"yaml: {error}") from None
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else _as_text(key): _text_keys(sub) for key, sub in value.items()}
+    if isinstance(value, list):
+        return [_text_keys(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise YamlError(f"yaml: a value of type {type(value).__name__} has no place in JSON")
+
+
+def _as_text(key: Any) -> str:
+    if key is None or isinstance(key, bool | int | float):
+        return msgspec.json.encode(key).decode()
+    raise YamlError("yaml: a key that is not text has no place in JSON")
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "malformed"
+    return f"line {mark.line + 1}: {problem}" if mark is not None else str(problem)

@@ -1,0 +1,83 @@
+"""Which form an answer takes: the objects as JSON, or JSON as a Table or as bare metadata. Pure.
+
+Protobuf is never answered. Clients name it first and JSON second, so what matters is the first entry that can be served.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from sandpool.kube.errors import NotAcceptable
+
+
+class Form(Enum):
+    OBJECT = "object"
+    TABLE = "Table"
+    PARTIAL = "PartialObjectMetadata"
+    PARTIAL_LIST = "PartialObjectMetadataList"
+
+
+class Media:
+    """One entry of an Accept header: a media type, its parameters and how much it is wanted."""
+
+    __slots__ = ("parameters", "quality", "type")
+
+    def __init__(self, entry: str) -> None:
+        head, *rest = entry.split(";")
+        self.type = head.strip().lower()
+        pairs = (part.partition("=") for part in rest)
+        self.parameters = {key.strip().lower(): value.strip().strip('"') for key, _, value in pairs}
+        try:
+            self.quality = float(self.parameters.pop("q", "1"))
+        except ValueError:
+            self.quality = 0.0
+
+    @property
+    def json(self) -> bool:
+        return self.type in {"application/json", "application/*", "*/*"}
+
+
+_FORMS: Final = {form.value: form for form in (Form.TABLE, Form.PARTIAL, Form.PARTIAL_LIST)}
+_PLAIN: Final = frozenset({None, b"", b"application/json", b"*/*", b"application/json, */*"})
+ACCEPTED: Final = "application/json"
+
+
+def wanted(accept: bytes) -> list[Media]:
+    """The entries of an Accept header, most wanted first; among equals in the order given."""
+    entries = [Media(part) for part in accept.decode("latin-1").split(",")]
+    return sorted((entry for entry in entries if entry.quality > 0), key=lambda entry: -entry.quality)
+
+
+def form_of(accept: bytes | None) -> Form:
+    """How objects are to be answered; raises NotAcceptable."""
+    return Form.OBJECT if accept in _PLAIN else _negotiated(accept or b"")
+
+
+@lru_cache(maxsize=256)
+def _negotiated(accept: bytes) -> Form:
+    for entry in wanted(accept):
+        if not entry.json:
+            continue
+        target = entry.parameters.get("as")
+        if target is None:
+            return Form.OBJECT
+        group, version = entry.parameters.get("g"), entry.parameters.get("v")
+        if (
+            target in _FORMS
+            and group == "meta.k8s.io"
+            and version in {"v1", "v1beta1"}
+            and (version == "v1" or target != "Table")
+        ):
+            return _FORMS[target]
+    raise not_acceptable()
+
+
+def not_acceptable() -> NotAcceptable:
+    return NotAcceptable(f"only the following media types are accepted: {ACCEPTED}")
+
+
+def media_type(header: bytes | None) -> str:
+    """The bare media type of a Content-Type header, without its parameters."""
+    return header.partition(b";")[0].strip().lower().decode("latin-1") if header else ""

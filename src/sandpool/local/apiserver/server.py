@@ -1,0 +1,217 @@
+"""The API server as a whole: built from Objects and Access, started on a port, stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import formatdate
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from sandpool.local.apiserver.access.directory import Access
+from sandpool.local.apiserver.app import App
+from sandpool.local.apiserver.authenticate import Authenticator
+from sandpool.local.apiserver.connection import Connection, limited
+from sandpool.local.apiserver.discovery.pages import Discovery
+from sandpool.local.apiserver.dispatch import Dispatcher
+from sandpool.local.apiserver.handlers.public import Action, Check, Public
+from sandpool.local.apiserver.handlers.read import Reads
+from sandpool.local.apiserver.handlers.remove import Removals
+from sandpool.local.apiserver.handlers.reviews import Reviews
+from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
+from sandpool.local.apiserver.handlers.token_request import TokenRequests
+from sandpool.local.apiserver.handlers.watch import Watches
+from sandpool.local.apiserver.handlers.write import Writes
+from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.openapi.pages import OpenApi
+from sandpool.local.apiserver.routes import Routes
+from sandpool.local.objects.objects import Objects
+from sandpool.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+SWEEP = 1.0
+"""Seconds between looks at all connections; also how fresh the Date header is."""
+
+
+GOODBYE = 0.5
+"""Seconds that connections have to end properly, once nothing is sent on them any more."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    host: str = "127.0.0.1"  # anything but loopback makes it reachable for others
+    port: int = 0  # 0: a free one
+    limits: Limits = field(default_factory=Limits)
+    now: Callable[[], datetime] = _now
+    dice: Callable[[], float] = random.random
+    new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
+    checks: dict[str, Check] = field(default_factory=dict)  # what readyz asks, by name
+    actions: dict[str, Action] = field(default_factory=dict)  # what the admin may POST to, by path
+
+
+class ApiServer:
+    """`await start()`, then `url` and `port` are known; `await stop()` ends it within `limits.graceful`."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        access: Access,
+        options: ServerOptions = ServerOptions(),
+        *,
+        metrics: Metrics | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self._access = access
+        self._options = options
+        self._objects = objects
+        self._metrics = metrics or Metrics()
+        self._runtime = runtime or NoRuntime()
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._watches = Watches(objects, options.limits, self._metrics, options.now, options.dice)
+        self._stopping = False
+        self._empty = asyncio.Event()
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        host = self._options.host
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)  # noqa: S104
+        return f"https://{shown}:{self.port}"
+
+    async def start(self) -> None:
+        """Binds and serves. OSError if the address cannot be had."""
+        listener = _listen(self._options.host, self._options.port)
+        self.port = listener.getsockname()[1]
+        app = self._app()
+        config = Config(
+            app,
+            http=limited(self._options.limits, self._empty.set),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            interface="asgi3",
+            timeout_keep_alive=self._options.limits.idle,
+        )
+        config.load()
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            made: Any = config.http_protocol_class
+            protocol: asyncio.Protocol = made(config=config, server_state=self._state, app_state={}, _loop=loop)
+            return protocol
+
+        self._server = await loop.create_server(
+            connection,
+            sock=listener,
+            ssl=self._access.tls(),
+            backlog=2048,
+            ssl_handshake_timeout=self._options.limits.handshake,
+            ssl_shutdown_timeout=2.0,
+        )
+        self._sweep()
+        log.info("the API server listens", extra={"url": self.url})
+
+    def _app(self) -> App:
+        options, objects, limits = self._options, self._objects, self._options.limits
+        routes = Routes()
+        checks = {"stopping": lambda: not self._stopping, **options.checks}
+        public = Public(
+            Discovery(routes, self.url.removeprefix("https://")),
+            OpenApi(routes, options.now),
+            self._metrics,
+            checks,
+            options.actions,
+            limits,
+        )
+        dispatcher = Dispatcher(
+            routes,
+            objects,
+            Reads(objects, options.now),
+            Writes(objects, limits, options.now),
+            Removals(objects, limits, options.now),
+            self._watches,
+            Reviews(limits, options.now),
+            TokenRequests(objects, limits, self._access.signing_key, options.now, options.new_id),
+            public,
+            self._runtime,
+        )
+        authenticator = Authenticator(
+            self._access.admin_token, self._access.signing_key, objects, lambda: options.now().timestamp()
+        )
+        return App(routes, authenticator, dispatcher, limits, self._metrics)
+
+    def _sweep(self) -> None:
+        """Once a second: a fresh Date header, and an end to connections that take too long."""
+        self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode())]
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in list(self._state.connections):
+            if isinstance(connection, Connection) and connection.overdue(now):
+                connection.transport.abort()
+        self._sweeper = loop.call_later(SWEEP, self._sweep)
+
+    async def stop(self) -> None:
+        """Accepts nothing more, ends watches cleanly, lets requests in flight finish, then closes what is left."""
+        if self._server is None:
+            return
+        self._stopping = True
+        self._server.close()
+        self._watches.end_all()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        tasks = set(self._state.tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._options.limits.graceful)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning("requests were cut off at the end", extra={"requests": len(late)})
+                await asyncio.wait(late, timeout=1.0)
+        await self._disconnect()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._server = None
+
+    async def _disconnect(self) -> None:
+        """Lets closing connections say goodbye for a moment, then cuts them."""
+        if self._state.connections:
+            self._empty.clear()
+            try:
+                async with asyncio.timeout(GOODBYE):
+                    await self._empty.wait()
+            except TimeoutError:
+                for connection in list(self._state.connections):
+                    connection.transport.abort()
+                await asyncio.sleep(0)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without it asyncio leaves Nagle on
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,252 @@
+"""Owner-reference collection: what no living owner holds any more is deleted.
+
+Level-triggered: the graph only says whom to look at; every decision re-reads the object and its owners from the store and
+writes with uid and resourceVersion, so a lost or late event, a restart or a race costs another look, never an object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import Any
+
+from sandpool.kube.api import Preconditions, Propagation
+from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.local.graph import Graph, Node, node_of
+from sandpool.local.objects.deletion import FOREGROUND, ORPHAN
+from sandpool.local.objects.document import decode
+from sandpool.local.objects.keys import key_of, parse_key
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import DeleteOptions
+from sandpool.local.store.port import Store, Watcher
+from sandpool.local.store.record import Compacted, Record
+from sandpool.loop.clock import Clock
+from sandpool.model import kinds
+from sandpool.model.metadata import OwnerReference, Revision, Uid
+from sandpool.model.patches import merge_patch
+from sandpool.model.resource import Resource
+from sandpool.telemetry.log import logger
+
+_log = logger(__name__)
+
+_BATCH = 200
+_RETRY = 1.0
+_SERVED: dict[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in kinds.ALL}
+
+
+class Owner(Enum):
+    """What an owner reference points at."""
+
+    SOLID = "alive, and not waiting for its dependents"
+    WAITING = "being deleted in the foreground"
+    ABSENT = "gone"
+    UNKNOWN = "of a kind or scope that cannot be looked up: left alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """It has what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disown:
+    """It has a living owner, and references that lead nowhere."""
+
+    uids: frozenset[Uid]
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Nobody holds it. Without a propagation, its own finalizers say what becomes of its dependents."""
+
+    propagation: Propagation | None = None
+
+
+Fate = Keep | Disown | Collect
+
+
+def fate_of(node: Node, owners: dict[Uid, Owner], *, has_dependents: bool) -> Fate:
+    """What becomes of an object whose owners are in these states."""
+    states = set(owners.values())
+    if not states or node.leaving or Owner.UNKNOWN in states:
+        return Keep()
+    useless = frozenset(uid for uid, state in owners.items() if state is not Owner.SOLID)
+    if Owner.SOLID in states:
+        return Disown(useless) if useless else Keep()
+    if Owner.WAITING in states and has_dependents:
+        return Collect(Propagation.FOREGROUND)
+    return Collect()
+
+
+class Collector:
+    def __init__(self, store: Store, objects: Objects, clock: Clock) -> None:
+        self._store = store
+        self._objects = objects
+        self._clock = clock
+        self._graph = Graph()
+        self._pending: dict[Uid, None] = {}  # whom to look at, in order, each once
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            watcher = self._load()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._observe(watcher))
+                    tasks.create_task(self._work(tasks))
+            except* Compacted:
+                pass  # fell behind: load everything again
+            finally:
+                watcher.close()
+
+    def _load(self) -> Watcher:
+        snapshot = self._store.scan("")
+        self._graph = Graph(snapshot.records)
+        self._ask(self._graph.nodes)
+        return self._store.watch("", snapshot.revision)
+
+    def _ask(self, uids: Iterable[Uid]) -> None:
+        self._pending.update(dict.fromkeys(uids))
+        if self._pending:
+            self._news.set()
+
+    async def _observe(self, watcher: Watcher) -> None:
+        while True:
+            for change in await watcher.changes():
+                self._ask(self._graph.apply(change))
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._news.wait()
+            batch = list(islice(self._pending, _BATCH))
+            for uid in batch:
+                del self._pending[uid]
+            if not self._pending:
+                self._news.clear()
+            again = [uid for uid in await asyncio.gather(*map(self._judge, batch)) if uid is not None]
+            if again:
+                tasks.create_task(self._ask_later(again))
+
+    async def _ask_later(self, uids: list[Uid]) -> None:
+        await self._clock.sleep(_RETRY)
+        self._ask(uids)
+
+    async def _judge(self, uid: Uid) -> Uid | None:
+        """Looks at one object and does what is due. The uid comes back if it could not be done now."""
+        node = self._graph.nodes.get(uid)
+        record = self._store.get(node.key) if node is not None else None
+        if record is None:
+            return None
+        node = node_of(record)
+        if node.uid != uid or parse_key(node.key) is None:
+            return None
+        try:
+            if node.orphans:
+                await self._release_dependents(node, record)
+            elif node.waits:
+                await self._await_dependents(node, record)
+            else:
+                await self._settle(node, record)
+        except NotFound:
+            return None
+        except Conflict:
+            self._ask([uid])  # it changed while we looked
+        except ApiError as error:
+            _log.warning("could not collect", key=node.key, error=str(error))
+            return uid
+        return None
+
+    async def _settle(self, node: Node, record: Record) -> None:
+        owners = {reference.uid: self._state(node, reference) for reference in node.owners}
+        match fate_of(node, owners, has_dependents=bool(self._graph.dependents(node.uid))):
+            case Disown(uids):
+                await self._write_owners(node, record, lambda reference: reference["uid"] not in uids)
+            case Collect(propagation):
+                if propagation is Propagation.FOREGROUND and self._entangled(node):
+                    record = await self._unblock(node, record)
+                await self._delete(node, record.revision, propagation)
+
+    def _state(self, node: Node, reference: OwnerReference) -> Owner:
+        owner = _SERVED.get((reference.group, reference.kind))
+        dependent = parse_key(node.key)
+        if owner is None or dependent is None:
+            return Owner.UNKNOWN
+        resource, namespace, _ = dependent
+        if owner.namespaced and not resource.namespaced:
+            return Owner.UNKNOWN
+        found = self._store.get(key_of(owner, namespace, reference.name))
+        if found is None:
+            return Owner.ABSENT
+        alive = node_of(found)
+        if alive.uid != reference.uid:
+            return Owner.ABSENT
+        return Owner.WAITING if alive.waits else Owner.SOLID
+
+    async def _release_dependents(self, node: Node, record: Record) -> None:
+        """Orphaning: nobody names the leaving object any more, then it may go."""
+        for dependent in self._graph.dependents(node.uid):
+            found = self._store.get(dependent.key)
+            if found is None or node_of(found).uid != dependent.uid:
+                continue
+            try:
+                await self._write_owners(node_of(found), found, lambda reference: reference["uid"] != node.uid)
+            except NotFound:
+                continue
+        await self._drop_finalizer(node, record, ORPHAN)
+
+    async def _await_dependents(self, node: Node, record: Record) -> None:
+        """Foreground: dependents first. Their removal brings us back here."""
+        blocking = [dependent for dependent in self._graph.dependents(node.uid) if self._blocks(dependent, node.uid)]
+        if not blocking:
+            await self._drop_finalizer(node, record, FOREGROUND)
+            return
+        self._ask(dependent.uid for dependent in blocking if not dependent.waits)
+
+    def _blocks(self, dependent: Node, owner: Uid) -> bool:
+        """A reference that does not lead to the owner (from another namespace, say) holds nothing up."""
+        return any(
+            reference.uid == owner
+            and reference.block_owner_deletion
+            and self._state(dependent, reference) is Owner.WAITING
+            for reference in dependent.owners
+        )
+
+    def _entangled(self, node: Node) -> bool:
+        """Whether a dependent waits in the foreground too: a circle in which all would wait for each other."""
+        return any(dependent.waits for dependent in self._graph.dependents(node.uid))
+
+    async def _unblock(self, node: Node, record: Record) -> Record:
+        """Its owners need not wait for it any longer."""
+        references = decode(record)["metadata"]["ownerReferences"]
+        freed = [{**reference, "blockOwnerDeletion": False} for reference in references]
+        return await self._patch(node, record, {"ownerReferences": freed})
+
+    async def _write_owners(self, node: Node, record: Record, keep: Callable[[dict[str, Any]], bool]) -> None:
+        references = decode(record)["metadata"].get("ownerReferences") or []
+        kept = [reference for reference in references if keep(reference)]
+        if len(kept) != len(references):
+            await self._patch(node, record, {"ownerReferences": kept or None})
+
+    async def _drop_finalizer(self, node: Node, record: Record, finalizer: str) -> None:
+        finalizers = decode(record)["metadata"].get("finalizers") or []
+        await self._patch(node, record, {"finalizers": [held for held in finalizers if held != finalizer] or None})
+
+    async def _patch(self, node: Node, record: Record, metadata: dict[str, Any]) -> Record:
+        resource, namespace, name = _place(node)
+        body = {"metadata": {**metadata, "uid": node.uid, "resourceVersion": str(record.revision)}}
+        return (await self._objects.patch(resource, namespace, name, merge_patch(body))).record
+
+    async def _delete(self, node: Node, revision: Revision, propagation: Propagation | None) -> None:
+        resource, namespace, name = _place(node)
+        preconditions = Preconditions(node.uid, revision)
+        options = DeleteOptions(preconditions=preconditions, propagation=propagation)
+        await self._objects.delete(resource, namespace, name, options)
+
+
+def _place(node: Node) -> tuple[Resource[Any], str, str]:
+    parsed = parse_key(node.key)
+    assert parsed is not None, node.key  # only kinds that are served are judged
+    return parsed

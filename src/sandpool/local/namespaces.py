@@ -1,0 +1,206 @@
+"""The life of namespaces: the ones that are always there, a default ServiceAccount in each, and their end with all they hold.
+
+Level-triggered: a namespace is looked at when it or something in it changed, and what is due is read from the store. A
+deletion that was interrupted anywhere goes on from what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from sandpool.kube.api import Preconditions, Propagation
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from sandpool.local.objects.document import decode
+from sandpool.local.objects.keys import key_of, parse_key, prefix_of
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import DeleteOptions
+from sandpool.local.remaining import remaining_conditions
+from sandpool.local.store.port import Store, Watcher
+from sandpool.local.store.record import Change, Compacted, Record
+from sandpool.loop.clock import Clock
+from sandpool.model import kinds
+from sandpool.model.metadata import Uid
+from sandpool.model.patches import merge_patch
+from sandpool.model.resource import Resource
+from sandpool.telemetry.log import logger
+
+ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
+_NAMESPACED = tuple(resource for resource in kinds.ALL if resource.namespaced)
+_PREFIX = prefix_of(kinds.NAMESPACES)
+_ACCOUNTS = prefix_of(kinds.SERVICE_ACCOUNTS)
+_BATCH = 50
+_AT_ONCE = 500
+_RETRY = 1.0
+
+_log = logger(__name__)
+
+
+async def ensure_namespaces(objects: Objects, names: Iterable[str] = ALWAYS) -> None:
+    """Makes the namespaces that every cluster has. Safe to call at every start."""
+    for name in names:
+        try:
+            await objects.create(kinds.NAMESPACES, "", {"metadata": {"name": name}})
+        except AlreadyExists:
+            pass
+
+
+class NamespaceLife:
+    def __init__(self, store: Store, objects: Objects, clock: Clock) -> None:
+        self._store = store
+        self._objects = objects
+        self._clock = clock
+        self._terminating: set[str] = set()
+        self._pending: dict[str, None] = {}  # names to look at, in order, each once
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        await ensure_namespaces(self._objects)
+        while True:
+            watcher = self._load()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._observe(watcher))
+                    tasks.create_task(self._work(tasks))
+            except* Compacted:
+                pass  # fell behind: load everything again
+            finally:
+                watcher.close()
+
+    def _load(self) -> Watcher:
+        snapshot = self._store.scan(_PREFIX)
+        self._terminating.clear()
+        self._ask(record.key.removeprefix(_PREFIX) for record in snapshot.records)
+        return self._store.watch("", snapshot.revision)
+
+    def _ask(self, names: Iterable[str]) -> None:
+        self._pending.update(dict.fromkeys(names))
+        if self._pending:
+            self._news.set()
+
+    async def _observe(self, watcher: Watcher) -> None:
+        while True:
+            changes = await watcher.changes()
+            self._ask(name for change in changes if (name := self._concerned(change)))
+
+    def _concerned(self, change: Change) -> str:
+        """The namespace that is to be looked at because of this change. Nothing is decoded for the many that are not."""
+        key = change.record.key
+        if key.startswith(_PREFIX):
+            return key.removeprefix(_PREFIX)
+        if change.deleted and key.startswith(_ACCOUNTS):
+            return key.removeprefix(_ACCOUNTS).partition("/")[0]
+        if self._terminating:
+            parsed = parse_key(key)
+            if parsed is not None and parsed[1] in self._terminating:
+                return parsed[1]
+        return ""
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._news.wait()
+            batch = list(islice(self._pending, _BATCH))
+            for name in batch:
+                del self._pending[name]
+            if not self._pending:
+                self._news.clear()
+            again = [name for name in await asyncio.gather(*map(self._look, batch)) if name is not None]
+            if again:
+                tasks.create_task(self._ask_later(again))
+
+    async def _ask_later(self, names: list[str]) -> None:
+        await self._clock.sleep(_RETRY)
+        self._ask(names)
+
+    async def _look(self, name: str) -> str | None:
+        """Does what is due for one namespace. Its name comes back if that could not be done now."""
+        record = self._store.get(key_of(kinds.NAMESPACES, "", name))
+        if record is None:
+            self._terminating.discard(name)
+            return None
+        document = decode(record)
+        try:
+            if "deletionTimestamp" in document["metadata"]:
+                self._terminating.add(name)
+                await self._empty(name, record, document)
+            else:
+                await self._ensure_account(name)
+        except (NotFound, Forbidden):
+            pass  # it went, or began to, while we looked: that change brings us back
+        except Conflict:
+            self._ask([name])
+        except ApiError as error:
+            _log.warning("namespace work failed", namespace=name, error=str(error))
+            return name
+        return None
+
+    async def _ensure_account(self, namespace: str) -> None:
+        if self._store.get(key_of(kinds.SERVICE_ACCOUNTS, namespace, "default")) is None:
+            try:
+                await self._objects.create(kinds.SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "default"}})
+            except AlreadyExists:
+                pass
+
+    async def _empty(self, name: str, record: Record, document: dict[str, Any]) -> None:
+        """Deletes all that is in it; once nothing is left, gives the namespace free."""
+        finalizers = (document.get("spec") or {}).get("finalizers") or []
+        if "kubernetes" not in finalizers:
+            return  # what holds it now is not ours
+        failures = await self._delete_contents(name)
+        remaining = self._contents(name)
+        if any(remaining.values()) or failures:
+            await self._report(name, record, document, remaining, failures)
+            return
+        rest = [finalizer for finalizer in finalizers if finalizer != "kubernetes"]
+        body = {"metadata": _same(document), "spec": {"finalizers": rest}}
+        await self._objects.update(kinds.NAMESPACES, "", name, body, subresource="finalize")
+
+    def _contents(self, name: str) -> dict[Resource[Any], tuple[Record, ...]]:
+        return {resource: self._store.scan(prefix_of(resource, name)).records for resource in _NAMESPACED}
+
+    async def _delete_contents(self, name: str) -> list[str]:
+        failures: list[str] = []
+        for resource, records in self._contents(name).items():
+            for start in range(0, len(records), _AT_ONCE):
+                page = records[start : start + _AT_ONCE]
+                outcomes = await asyncio.gather(*(self._delete(resource, name, record) for record in page))
+                failures += [failure for failure in outcomes if failure]
+        return failures
+
+    async def _delete(self, resource: Resource[Any], namespace: str, record: Record) -> str:
+        metadata = decode(record)["metadata"]
+        if "deletionTimestamp" in metadata:
+            return ""
+        options = DeleteOptions(
+            preconditions=Preconditions(uid=Uid(metadata["uid"])), propagation=Propagation.BACKGROUND
+        )
+        try:
+            await self._objects.delete(resource, namespace, metadata["name"], options)
+        except (NotFound, Conflict):
+            return ""
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    async def _report(
+        self,
+        name: str,
+        record: Record,
+        document: dict[str, Any],
+        remaining: dict[Resource[Any], tuple[Record, ...]],
+        failures: list[str],
+    ) -> None:
+        present = (document.get("status") or {}).get("conditions") or []
+        conditions = remaining_conditions(present, remaining, failures, self._clock.now())
+        body = {"metadata": {"resourceVersion": str(record.revision)}, "status": {"conditions": conditions}}
+        await self._objects.patch(kinds.NAMESPACES, "", name, merge_patch(body), subresource="status")
+        if failures:
+            raise ApiError(f"{len(failures)} objects of namespace {name} could not be deleted: {failures[0]}")
+
+
+def _same(document: dict[str, Any]) -> dict[str, Any]:
+    """Metadata of an update that is meant for this state of this object only."""
+    metadata = document["metadata"]
+    return {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}

@@ -1,0 +1,127 @@
+"""A change of a stored object: from the state that is there to the state that a PUT or a patch asks for. Pure.
+
+The order is that of a real server: what this request cannot touch is put right first, then admission looks at the outcome
+(and settles the metadata that only the server decides), then generation is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sandpool.local.admission.admit import Admitted, FieldValidation, admit
+from sandpool.local.objects import refusals
+from sandpool.local.objects.document import Document, Malformed, headed, metadata_of, owning, revision_of, same
+from sandpool.local.objects.owners import settle_owners
+from sandpool.local.objects.prepare import check_names
+from sandpool.local.objects.strategy import Strategy, strategy_of
+from sandpool.local.store.record import Record
+from sandpool.model import kinds
+from sandpool.model.resource import Resource
+
+_NOT_WANTED = ("metadata", "status")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change to be decided. A struct, because one is made for every write."""
+
+    namespace: str
+    name: str
+    record: Record
+    old: Document
+    new: Document
+    subresource: str
+    patched: bool = False
+
+    @property
+    def part(self) -> str:
+        """What may change: "" is all but the status. A Scale changes the object itself."""
+        return "" if self.subresource == "scale" else self.subresource
+
+    def admitted(self, resource: Resource[Any], validation: FieldValidation) -> tuple[Document, tuple[str, ...]]:
+        """The document to store, with the old revision still in a metadata of its own, and warnings."""
+        strategy = strategy_of(resource)
+        try:
+            document = self._asked(resource, strategy)
+        except Malformed:
+            admit(resource, self.new, self.old, validation=validation, patched=self.patched)
+            raise
+        outcome = self._admit(resource, strategy, document, validation)
+        document = owning(outcome.body)
+        metadata = document["metadata"]
+        warnings = outcome.warnings + settle_owners(metadata, patched=self.patched)
+        metadata["resourceVersion"] = self.old["metadata"]["resourceVersion"]
+        if strategy.generation and not self.part and wanted_differs(self.old, document):
+            metadata["generation"] = int(self.old["metadata"].get("generation", 0)) + 1
+        return document, warnings
+
+    def _asked(self, resource: Resource[Any], strategy: Strategy) -> Document:
+        """The document as asked for, with all that this request may not touch as it was."""
+        metadata = metadata_of(self.new)
+        check_names(resource, metadata, self.namespace, self.name)
+        if metadata.get("resourceVersion") != self.old["metadata"]["resourceVersion"]:
+            self._check_revision(resource, strategy, metadata)
+        if resource.namespaced and "namespace" not in metadata:
+            metadata = {**metadata, "namespace": self.namespace}
+        match self.part:
+            case "status":
+                return {**self.old, "metadata": metadata, "status": self.new.get("status")}
+            case "finalize":
+                spec = self.new.get("spec")
+                finalizers = spec.get("finalizers") if isinstance(spec, dict) else None
+                return {**self.old, "spec": {"finalizers": finalizers} if finalizers else {}}
+            case _ if self.patched and metadata is self.new["metadata"]:
+                return self.new
+            case _:
+                return headed(resource.api_version, resource.kind, metadata, self.new)
+
+    def _check_revision(self, resource: Resource[Any], strategy: Strategy, metadata: Document) -> None:
+        asked = revision_of(metadata)
+        if not asked:
+            if not strategy.unconditional:
+                raise refusals.revision_required(resource, self.name)
+        elif asked != revision_of(self.old["metadata"]):
+            raise refusals.conflict(resource, self.name)
+
+    def _admit(
+        self, resource: Resource[Any], strategy: Strategy, document: Document, validation: FieldValidation
+    ) -> Admitted:
+        if self.part == "finalize":
+            return Admitted(document)
+        outcome = admit(
+            resource, document, self.old, subresource=self.part, validation=validation, patched=self.patched
+        )
+        if self.part != "status" or strategy.custom or document["metadata"] is self.old["metadata"]:
+            return outcome
+        # Kubernetes' own kinds let labels and annotations travel with a status.
+        labelled = admit(resource, {**self.old, "metadata": document["metadata"]}, self.old, validation=validation)
+        metadata = labelled.body["metadata"]
+        if resource == kinds.PODS:
+            metadata = _with(metadata, self.old["metadata"], "ownerReferences")
+        return Admitted({**outcome.body, "metadata": metadata}, outcome.warnings)
+
+
+def _with(document: Document, source: Document, field: str) -> Document:
+    rest = {name: value for name, value in document.items() if name != field}
+    return {**rest, field: source[field]} if field in source else rest
+
+
+def wanted_differs(old: Document, new: Document) -> bool:
+    """Whether anything but metadata and status differs: another generation."""
+    for field, value in new.items():
+        before = old.get(field)
+        if value is not before and field not in _NOT_WANTED and not same(value, before):
+            return True
+    return old.keys() != new.keys() and any(field not in new for field in old if field not in _NOT_WANTED)
+
+
+def differs(old: Document, new: Document) -> bool:
+    """Whether anything would change in the store. `new` carries the revision of `old`."""
+    if old.keys() != new.keys():
+        return True
+    for field, value in new.items():
+        before = old[field]
+        if value is not before and not same(value, before):
+            return True
+    return False

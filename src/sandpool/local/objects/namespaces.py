@@ -1,0 +1,35 @@
+"""Whether a namespace takes new objects. Asked at every create, so the answer is kept per state of the namespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandpool.local.objects import refusals
+from sandpool.local.objects.document import decode
+from sandpool.local.objects.keys import key_of
+from sandpool.local.store.port import Store
+from sandpool.model import kinds
+from sandpool.model.metadata import Revision
+from sandpool.model.resource import Resource
+
+_REMEMBERED = 10_000
+
+
+class Namespaces:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._terminating: dict[str, tuple[Revision, bool]] = {}
+
+    def check(self, resource: Resource[Any], name: str, namespace: str) -> None:
+        """404 without the namespace, 403 while it is being terminated."""
+        record = self._store.newest(key_of(kinds.NAMESPACES, "", namespace))
+        if record is None:
+            raise refusals.not_found(kinds.NAMESPACES, namespace)
+        known = self._terminating.get(namespace)
+        if known is None or known[0] != record.revision:
+            if len(self._terminating) >= _REMEMBERED:
+                self._terminating.clear()
+            known = (record.revision, "deletionTimestamp" in decode(record)["metadata"])
+            self._terminating[namespace] = known
+        if known[1]:
+            raise refusals.terminating(resource, name, namespace)

@@ -1,0 +1,50 @@
+"""What a body must say about itself, and what the cluster writes into a new object. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sandpool.kube.errors import BadRequest
+from sandpool.local.objects import refusals
+from sandpool.local.objects.document import Document, text_of
+from sandpool.local.objects.strategy import Strategy
+from sandpool.model.resource import Resource
+from sandpool.model.times import seconds
+
+
+def check_names(resource: Resource[Any], metadata: Document, namespace: str, name: str) -> None:
+    """What a body says about where it belongs must be what the request says."""
+    if resource.namespaced and text_of(metadata, "namespace") not in ("", namespace):
+        raise refusals.namespace_mismatch()
+    if text_of(metadata, "name") != name:
+        raise refusals.name_mismatch(text_of(metadata, "name"), name)
+
+
+def settle_namespace(resource: Resource[Any], metadata: Document, namespace: str) -> None:
+    """Puts the namespace of the request into a metadata of our own; another one in it is refused."""
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if text_of(metadata, "namespace") not in ("", namespace):
+        raise refusals.namespace_mismatch()
+    metadata["namespace"] = namespace
+
+
+def check_kind(resource: Resource[Any], body: Document) -> None:
+    """A body may leave out what it is, but not be something else."""
+    version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
+    if version != resource.api_version:
+        raise BadRequest(
+            f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
+        )
+    if kind != resource.kind:
+        raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {resource.kind}')
+
+
+def stamp(strategy: Strategy, metadata: Document, *, uid: str, now: datetime) -> None:
+    """What the cluster writes into the metadata of a new object, which is its own, after admission."""
+    metadata["uid"] = uid
+    metadata["creationTimestamp"] = seconds(now)
+    if strategy.generation:
+        metadata["generation"] = 1

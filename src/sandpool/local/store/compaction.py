@@ -1,0 +1,31 @@
+"""Forgetting rows that nobody can ask for any more.
+
+Above the floor the log is complete: every change there still has the row before it, so history survives a restart. Below
+it only live rows remain. The floor moves up in small steps that ride on ordinary commits, never into the last `window`
+revisions, and never past the newest row, whose id is what keeps revisions from being given twice.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sandpool.model.metadata import Revision
+
+SMALLEST_STEP = 64
+
+
+def next_floor(floor: Revision, newest: Revision, window: int, writes: int) -> Revision | None:
+    """Where a commit of so many writes should move the floor; None: nowhere yet. Twice as far as the log grows by it, so
+    that it catches up, and not for a handful of rows."""
+    highest = newest - max(window, 1)
+    if highest - floor < SMALLEST_STEP:
+        return None
+    return Revision(min(highest, floor + max(SMALLEST_STEP, 2 * writes)))
+
+
+def move_floor(connection: sqlite3.Connection, floor: Revision, target: Revision) -> None:
+    """Removes, inside the transaction of the caller, what the rows up to `target` superseded, and their deletions."""
+    step = (floor, target)
+    connection.execute("DELETE FROM log WHERE id IN (SELECT prev_revision FROM log WHERE id > ? AND id <= ?)", step)
+    connection.execute("DELETE FROM log WHERE id > ? AND id <= ? AND deleted", step)
+    connection.execute("UPDATE floor SET revision = ?", (target,))

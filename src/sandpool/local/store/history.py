@@ -1,0 +1,228 @@
+"""The changes that are still remembered, shared by all watchers.
+
+One ring per resource and one of everything, so that no watcher walks changes of other resources. A watcher is an index into
+a ring; nothing is queued for it. It waits by one future, and is woken only by a batch that holds a change of its prefix.
+A ring forgets its oldest changes by count and by bytes; a watcher that still needed them gets Compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from weakref import WeakSet
+
+from sandpool.local.store.errors import Ahead, StoreClosed
+from sandpool.local.store.record import Change, Compacted
+from sandpool.local.store.state import bucket_of, check_prefix
+from sandpool.model.metadata import Revision
+
+_revision = attrgetter("record.revision")
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """How much each ring keeps: at most so many changes, and at most so many bytes of values."""
+
+    changes: int = 32_768
+    size: int = 48 * 1024 * 1024
+
+
+class Ring:
+    """The newest changes of one resource, by absolute index: index 0 is the first change ever put in."""
+
+    def __init__(self, floor: Revision, remember: Remember) -> None:
+        self.changes: list[Change] = []
+        self.base = 0  # absolute index of changes[0]
+        self.floor = floor  # all changes after this revision are here
+        self._size = 0
+        self._remember = remember
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.changes)
+
+    def add(self, change: Change) -> None:
+        self.changes.append(change)
+        self._size += len(change.record.value)
+
+    def trim(self) -> None:
+        """Forgets when an eighth too much has gathered, so that the list is moved seldom."""
+        remember = self._remember
+        if len(self.changes) * 8 <= remember.changes * 9 and self._size * 8 <= remember.size * 9:
+            return
+        count = max(0, len(self.changes) - remember.changes)
+        size = self._size - sum(len(change.record.value) for change in self.changes[:count])
+        while size > remember.size and count < len(self.changes):
+            size -= len(self.changes[count].record.value)
+            count += 1
+        self.floor = self.changes[count - 1].record.revision
+        self.base += count
+        self._size = size
+        del self.changes[:count]
+
+    def after(self, revision: Revision) -> int:
+        """Absolute index of the first change after that revision."""
+        if revision < self.floor:
+            raise Compacted(revision, self.floor)
+        return self.base + bisect_right(self.changes, revision, key=_revision)
+
+
+class History:
+    def __init__(self, since: Revision, tail: Iterable[Change], revision: Revision, remember: Remember) -> None:
+        self._since = since  # nothing before it is remembered, of any resource
+        self._remember = remember
+        self._all = Ring(since, remember)
+        self._rings: dict[str, Ring] = {}
+        self._waiting: dict[str, set[Cursor]] = {}
+        self._cursors: WeakSet[Cursor] = WeakSet()
+        self.revision = revision
+        for change in tail:
+            self._all.add(change)
+            self.ring(change.record.key).add(change)
+        self._trim(self._rings.values())
+
+    @property
+    def oldest(self) -> Revision:
+        """Every watch may start from here."""
+        return max(self._all.floor, *(ring.floor for ring in self._rings.values()), self._since)
+
+    def ring(self, path: str) -> Ring:
+        bucket = bucket_of(path)
+        if not bucket:
+            return self._all
+        ring = self._rings.get(bucket)
+        if ring is None:
+            ring = self._rings[bucket] = Ring(self._since, self._remember)
+        return ring
+
+    def since(self, prefix: str, revision: Revision) -> Sequence[Change]:
+        """Remembered changes of the prefix's resource after a revision, oldest first. The caller filters."""
+        if revision > self.revision:
+            raise Ahead(revision, self.revision)
+        ring = self.ring(prefix)
+        return ring.changes[ring.after(revision) - ring.base :]
+
+    def watch(self, prefix: str, since: Revision) -> Cursor:
+        check_prefix(prefix)
+        if since > self.revision:
+            raise Ahead(since, self.revision)
+        ring = self.ring(prefix)
+        cursor = Cursor(self, ring, prefix, ring.after(since), since)
+        self._cursors.add(cursor)
+        return cursor
+
+    def extend(self, changes: Sequence[Change], revision: Revision) -> None:
+        """Adds a batch, wakes whom it concerns, forgets what is too much."""
+        woken: dict[Cursor, int] = {}
+        touched: set[Ring] = set()
+        waiting = self._waiting
+        for change in changes:
+            key = change.record.key
+            ring = self.ring(key)
+            if waiting:
+                self._find(key, woken)
+            ring.add(change)
+            self._all.add(change)
+            touched.add(ring)
+        before, self.revision = self.revision, revision
+        self._trim(touched)
+        for cursor, index in woken.items():
+            cursor.wake(index, before)
+
+    def _find(self, key: str, woken: dict[Cursor, int]) -> None:
+        """Takes out the waiting watchers of every prefix of the key, with the index where their news begins."""
+        slash = 0
+        while True:
+            prefix = key[:slash]
+            for cursor in self._waiting.pop(prefix, ()):
+                woken[cursor] = cursor.ring.end
+            slash = key.find("/", slash) + 1
+            if not slash or not self._waiting:
+                return
+
+    def _trim(self, rings: Iterable[Ring]) -> None:
+        self._all.trim()
+        for ring in rings:
+            ring.trim()
+
+    def wait(self, cursor: Cursor) -> None:
+        self._waiting.setdefault(cursor.prefix, set()).add(cursor)
+
+    def leave(self, cursor: Cursor) -> None:
+        waiting = self._waiting.get(cursor.prefix)
+        if waiting is not None:
+            waiting.discard(cursor)
+            if not waiting:
+                del self._waiting[cursor.prefix]
+
+    def forget(self, cursor: Cursor) -> None:
+        self.leave(cursor)
+        self._cursors.discard(cursor)
+
+    def close(self) -> None:
+        for cursor in tuple(self._cursors):
+            cursor.close()
+
+
+class Cursor:
+    """One watcher."""
+
+    def __init__(self, history: History, ring: Ring, prefix: str, index: int, since: Revision) -> None:
+        self.ring = ring
+        self.prefix = prefix
+        self._history = history
+        self._partial = bool(prefix) and prefix != bucket_of(prefix)
+        self._index = index
+        self._caught = since
+        self._future: asyncio.Future[None] | None = None
+        self._closed = False
+
+    @property
+    def revision(self) -> Revision:
+        """What a bookmark may say: a waiting watcher has missed nothing of the whole store."""
+        waiting = self._future is not None and not self._future.done()
+        return self._history.revision if waiting else self._caught
+
+    async def changes(self) -> list[Change]:
+        while True:
+            if self._closed:
+                raise StoreClosed("this watcher is closed")
+            found = self._take()
+            if found:
+                return found
+            self._future = asyncio.get_running_loop().create_future()
+            self._history.wait(self)
+            try:
+                await self._future
+            finally:
+                self._history.leave(self)
+                self._future = None
+
+    def _take(self) -> list[Change]:
+        ring = self.ring
+        offset = self._index - ring.base
+        if offset < 0:
+            raise Compacted(self._caught, ring.floor)
+        found = ring.changes[offset:]
+        if self._partial and found:
+            prefix = self.prefix
+            found = [change for change in found if change.record.key.startswith(prefix)]
+        self._index = ring.end
+        self._caught = self._history.revision
+        return found
+
+    def wake(self, index: int, before: Revision) -> None:
+        """While it waited nothing of its prefix came, so what the ring may have forgotten meanwhile is not missed."""
+        self._index = index
+        self._caught = max(self._caught, before)
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+        self._history.forget(self)

@@ -1,0 +1,136 @@
+"""The durable log: one SQLite file, written by one thread. This is the loop's side of that thread.
+
+The writes of one turn of the loop are handed over together, so waking the thread and the commit are shared by all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from pathlib import Path
+
+from sandpool.local.store.checkpoint import Checkpointer
+from sandpool.local.store.errors import StoreFailed
+from sandpool.local.store.log import Commit, Loaded, Sink, Unit
+from sandpool.local.store.sqlite_file import load, open_store
+from sandpool.local.store.writer import Bounds, Resume, Stop, Writer
+
+_log = logging.getLogger(__name__)
+
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR_SHMSIZE,  # no room for the index of the write-ahead log
+    }
+)
+"""Failures after which the next write is tried: nothing of the failed one reached the log's valid part. After a failed sync
+the kernel may have dropped what it could not write, so such a file is not written again before it is opened anew."""
+
+
+class SqliteLog:
+    def __init__(self, path: Path, bounds: Bounds = Bounds()) -> None:
+        self._path = path
+        self._bounds = bounds
+        self._turn: list[Unit] = []
+        self._refused: StoreFailed | None = None
+        self._sink: Sink
+        self._loop: asyncio.AbstractEventLoop
+        self._connection: sqlite3.Connection
+        self._checkpointer: Checkpointer
+        self._writer: Writer
+        self._thread: threading.Thread
+        self._stopped: asyncio.Future[None]
+
+    async def open(self, sink: Sink) -> Loaded:
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._stopped = self._loop.create_future()
+        return await asyncio.to_thread(self._open)
+
+    def _open(self) -> Loaded:
+        connection = open_store(self._path, self._bounds.wait)
+        try:
+            loaded = load(self._path, connection, self._bounds.window)
+            checkpointer = Checkpointer(self._path, self._bounds.checkpoint, self._bounds.wal)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._checkpointer = connection, checkpointer
+        self._writer = Writer(connection, checkpointer, self._bounds, loaded.floor)
+        self._thread = threading.Thread(target=self._run, name="sandpool-writer", daemon=True)
+        self._thread.start()
+        return loaded
+
+    def append(self, unit: Unit) -> None:
+        if self._refused is not None:
+            raise StoreFailed(str(self._refused)) from self._refused.__cause__
+        if not self._turn:
+            self._loop.call_soon(self._hand_over)
+        self._turn.append(unit)
+
+    def _hand_over(self) -> None:
+        if self._turn:
+            turn, self._turn = self._turn, []
+            self._writer.queue.put(turn)
+
+    async def close(self) -> None:
+        self._hand_over()
+        self._writer.queue.put(Stop())
+        await asyncio.shield(self._stopped)
+        self._thread.join()
+
+    # On the writer's thread.
+
+    def _run(self) -> None:
+        try:
+            self._writer.run(self._committed, self._failed)
+        finally:
+            self._checkpointer.close()
+            self._connection.close()  # the last one out copies the rest and removes the write-ahead log
+            self._post(self._stop)
+
+    def _committed(self, commit: Commit) -> None:
+        self._post(self._sink.committed, commit)
+
+    def _failed(self, error: Exception) -> None:
+        self._post(self._fail, error)
+
+    def _post(self, callback: object, *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)  # type: ignore[arg-type]
+        except RuntimeError:  # the loop ended without closing us: nobody is left to be told
+            _log.debug("the loop is gone")
+
+    # On the loop's thread again.
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing handed over up to now will be committed; what is appended from now on is new."""
+        code = getattr(error, "sqlite_errorcode", None)
+        failure = StoreFailed(f"{self._path}: a commit failed ({error}); {_advice(code)}")
+        failure.__cause__ = error
+        _log.error("commit failed", extra={"path": str(self._path)}, exc_info=error)
+        self._turn.clear()
+        if code in _PASSING:
+            self._writer.queue.put(Resume())
+        else:
+            self._refused = failure
+        self._sink.failed(failure)
+
+    def _stop(self) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+
+def _advice(code: int | None) -> str:
+    if code == sqlite3.SQLITE_FULL:
+        return "make room on the disk, then write again"
+    if code in _PASSING:
+        return "write again once the cause is gone"
+    if code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY or code == sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+        return "another process wrote to this file: stop it, then restart"
+    return "no more writes are taken: check the disk, then restart"

@@ -1,0 +1,261 @@
+"""The store: decides writes at once, publishes them when they are durable. See port.py for the contract.
+
+A write passes: compare with the newest state (durable plus pending) -> revision -> encode -> pending -> log -> [durable]
+-> state, history, waiting watchers, futures: all writes of a commit in one callback, so nobody sees a part of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from sandpool.local.store.errors import StoreClosed, StoreFailed
+from sandpool.local.store.history import Cursor, History, Remember
+from sandpool.local.store.log import Commit, Entry, Log, Unit
+from sandpool.local.store.port import Encode
+from sandpool.local.store.record import Change, Record, Snapshot, Stale
+from sandpool.local.store.snapshot import scan_at
+from sandpool.local.store.state import State, check_key, check_prefix
+from sandpool.model.metadata import NO_REVISION, Revision
+
+T = TypeVar("T")
+
+Reencode = Callable[[Record, Revision], bytes]
+"""Makes a record's value anew, carrying another revision."""
+
+
+class Replaced(msgspec.Struct, frozen=True, gc=False):
+    """What `replace_all` had to do."""
+
+    revision: Revision  # of the store afterwards, its own writes included
+    written: int = 0
+    removed: int = 0
+
+
+class Observer(Protocol):
+    """Who counts commits. Called on the loop's thread."""
+
+    def committed(self, commit: Commit) -> None: ...
+
+    def failed(self, error: StoreFailed) -> None: ...
+
+
+class NullObserver:
+    def committed(self, commit: Commit) -> None: ...
+
+    def failed(self, error: StoreFailed) -> None: ...
+
+
+class _Pending:
+    """A unit on its way to disk."""
+
+    __slots__ = ("future", "result", "unit", "waiters")
+
+    def __init__(self, unit: Unit, future: asyncio.Future[Any], result: object) -> None:
+        self.unit = unit
+        self.future = future
+        self.result = result
+        self.waiters: list[asyncio.Future[Any]] | None = None
+
+    def settle(self, error: StoreFailed | None) -> None:
+        for future in (self.future, *(self.waiters or ())):
+            if future.done():  # whoever waited went away; the write stands
+                continue
+            if error is None:
+                future.set_result(self.result)
+            else:
+                future.set_exception(error)
+
+
+def _last_revision(pending: _Pending) -> Revision:
+    return pending.unit[-1].change.record.revision
+
+
+class Store:
+    """Make one with `await Store.open(log)`."""
+
+    def __init__(self, log: Log, observer: Observer) -> None:
+        self._log = log
+        self._observer = observer
+        self._pending: deque[_Pending] = deque()
+        self._overlay: dict[str, Entry] = {}  # the newest pending entry of each key
+        self._lost: list[tuple[Revision, Revision]] = []  # revisions that failed, as ranges
+        self._assigned: Revision = NO_REVISION
+        self._state: State
+        self._history: History
+        self._closed = False
+
+    @classmethod
+    async def open(cls, log: Log, *, remember: Remember = Remember(), observer: Observer | None = None) -> Store:
+        store = cls(log, observer or NullObserver())
+        loaded = await log.open(store)
+        store._state = State(loaded)
+        store._history = History(loaded.since, loaded.tail, loaded.revision, remember)
+        store._assigned = loaded.revision
+        return store
+
+    # What is durable.
+
+    @property
+    def revision(self) -> Revision:
+        return self._history.revision
+
+    @property
+    def oldest(self) -> Revision:
+        return self._history.oldest
+
+    def get(self, key: str) -> Record | None:
+        return self._state.get(key)
+
+    def count(self, prefix: str) -> int:
+        check_prefix(prefix)
+        return self._state.count(prefix)
+
+    def scan(self, prefix: str, *, at: Revision | None = None, after: str = "", limit: int = 0) -> Snapshot:
+        check_prefix(prefix)
+        if at is not None and at != self.revision:
+            return scan_at(self._state, self._history, prefix, at, after, limit)
+        records = self._state.scan(prefix, after, limit)
+        remaining = self._state.count(prefix, after) - len(records) if limit else 0
+        return Snapshot(records, self.revision, remaining)
+
+    def watch(self, prefix: str, since: Revision) -> Cursor:
+        return self._history.watch(prefix, since)
+
+    # What is decided.
+
+    def newest(self, key: str) -> Record | None:
+        entry = self._overlay.get(key)
+        if entry is None:
+            return self._state.get(key)
+        return None if entry.change.deleted else entry.change.record
+
+    def put(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
+        current = self._compare(key, expected)
+        revision = Revision(self._assigned + 1)
+        if current is None:
+            made = Record(key, revision, revision, encode(revision))
+        else:  # the states of one key share one string
+            made = Record(current.key, revision, current.created, encode(revision))
+        change = Change(made, current)
+        return self._submit((self._entry(change),), change.record)
+
+    def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
+        current = self._compare(key, expected)
+        if current is None:
+            raise Stale(key, None)
+        revision = Revision(self._assigned + 1)
+        change = Change(Record(current.key, revision, current.created, encode(revision)), current, deleted=True)
+        return self._submit((self._entry(change),), change.record)
+
+    def replace_all(self, records: Iterable[Record], encode: Reencode) -> asyncio.Future[Replaced]:
+        """Makes the store hold exactly these records, by new revisions in one commit: what differs or is missing is put,
+        what is too much is deleted, what has the same value stays as it is."""
+        wanted = {record.key: record for record in records}
+        unit: list[Entry] = []
+        for key in sorted(set(wanted) | set(self._state.records()) | set(self._overlay)):
+            change = self._replacement(key, wanted.get(key), Revision(self._assigned + len(unit) + 1), encode)
+            if change is not None:
+                unit.append(self._entry(change))
+        removed = sum(entry.change.deleted for entry in unit)
+        result = Replaced(Revision(self._assigned + len(unit)), len(unit) - removed, removed)
+        if unit:
+            return self._submit(tuple(unit), result)
+        nothing: asyncio.Future[Replaced] = asyncio.get_running_loop().create_future()
+        nothing.set_result(result)
+        return nothing
+
+    def _replacement(self, key: str, record: Record | None, revision: Revision, encode: Reencode) -> Change | None:
+        current = self.newest(key)
+        if record is None:
+            if current is None:
+                return None
+            last = Record(current.key, revision, current.created, encode(current, revision))
+            return Change(last, current, deleted=True)
+        if current is not None and current.value == record.value:
+            return None
+        check_key(key)
+        created = revision if current is None else current.created
+        return Change(Record(key, revision, created, encode(record, revision)), current)
+
+    async def durable(self, revision: Revision) -> None:
+        if any(low <= revision <= high for low, high in self._lost):
+            raise StoreFailed(f"revision {revision} was lost: its commit failed")
+        if revision <= self.revision:
+            return
+        pending = self._pending
+        index = bisect_left(pending, revision, key=_last_revision)
+        if index == len(pending):
+            raise ValueError(f"revision {revision} was never given to a write")
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        pending[index].waiters = [*(pending[index].waiters or ()), future]
+        await future
+
+    def _compare(self, key: str, expected: Revision) -> Record | None:
+        check_key(key)
+        current = self.newest(key)
+        if (NO_REVISION if current is None else current.revision) != expected:
+            raise Stale(key, current)
+        return current
+
+    def _entry(self, change: Change) -> Entry:
+        key = change.record.key
+        last = self._overlay.get(key)
+        prior = self._state.prior(key) if last is None else last.change.record.revision
+        return Entry(change, Revision(prior))
+
+    def _submit(self, unit: Unit, result: T) -> asyncio.Future[T]:
+        if self._closed:
+            raise StoreClosed("the store is closed: no more writes")
+        self._log.append(unit)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(unit, future, result))
+        for entry in unit:
+            self._overlay[entry.change.record.key] = entry
+        self._assigned = unit[-1].change.record.revision
+        return future
+
+    # What the log says.
+
+    def committed(self, commit: Commit) -> None:
+        settled = [self._pending.popleft() for _ in range(commit.units)]
+        changes: list[Change] = []
+        for pending in settled:
+            for entry in pending.unit:
+                change = entry.change
+                self._state.apply(change)
+                changes.append(change)
+                if self._overlay.get(change.record.key) is entry:
+                    del self._overlay[change.record.key]
+        self._state.forget_tombstones(commit.floor)
+        self._history.extend(changes, changes[-1].record.revision)
+        for pending in settled:
+            pending.settle(None)
+        self._observer.committed(commit)
+
+    def failed(self, error: StoreFailed) -> None:
+        """What is pending was decided on top of what failed, so all of it fails, and newest is what is durable."""
+        settled, self._pending = self._pending, deque()
+        self._overlay.clear()
+        if settled:
+            low = settled[0].unit[0].change.record.revision
+            if self._lost and self._lost[-1][1] + 1 == low:
+                low = self._lost.pop()[0]
+            self._lost.append((low, self._assigned))
+        for pending in settled:
+            pending.settle(error)
+        self._observer.failed(error)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._log.close()
+        if self._pending:
+            self.failed(StoreFailed("the store was closed before this write was durable"))
+        self._history.close()

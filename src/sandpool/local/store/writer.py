@@ -1,0 +1,166 @@
+"""The thread that commits. Everything handed over while a commit runs goes into the next one, up to a bound.
+
+After a failure it throws away what it is handed until `resume`, because all of that was decided on top of what failed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from sandpool.local.store.checkpoint import Checkpointer
+from sandpool.local.store.compaction import move_floor, next_floor
+from sandpool.local.store.log import Commit, Unit
+from sandpool.model.metadata import Revision
+
+_COLUMNS = 6
+_ROW_COST: Final = 4096  # about what a row takes in the write-ahead log beside its value
+
+
+def _insert(rows: int) -> str:
+    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    return f"INSERT INTO log (id, key, prev_revision, created, deleted, value) VALUES {values}"  # noqa: S608
+
+
+# Each statement gives up the interpreter's lock and must get it back from a busy loop, so few of them hold many rows.
+_INSERTS: Final = tuple((rows, _insert(rows)) for rows in (64, 8, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one commit, of what is kept, and of the write-ahead log (bytes)."""
+
+    writes: int = 2_000
+    size: int = 8 * 1024 * 1024
+    window: int = 20_000  # revisions that are never compacted
+    checkpoint: int = 4 * 1024 * 1024
+    wal: int = 32 * 1024 * 1024
+    wait: float = 5.0  # seconds for another process that holds the file
+
+
+class Stop:
+    """Ends the thread once everything before it is committed."""
+
+
+class Resume:
+    """Ends the throwing away."""
+
+
+Item = list[Unit] | Stop | Resume
+
+
+class Writer:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        checkpointer: Checkpointer,
+        bounds: Bounds,
+        floor: Revision,
+    ) -> None:
+        self.queue: SimpleQueue[Item] = SimpleQueue()
+        self._connection = connection
+        self._checkpointer = checkpointer
+        self._bounds = bounds
+        self._floor = floor
+        self._backlog: deque[Unit] = deque()
+        self._stopping = False
+        self._discarding = False
+        self._resting = False  # no compaction in the first commit after a failure: room may be short
+
+    def run(self, committed: Callable[[Commit], None], failed: Callable[[Exception], None]) -> None:
+        """Until Stop. `committed` and `failed` pass the news to the loop's thread."""
+        while not self._stopping or self._backlog:
+            self._gather()
+            if self._discarding:
+                self._backlog.clear()
+                continue
+            batch = self._batch()
+            if not batch:
+                continue
+            try:
+                commit = self._commit(batch)
+            except Exception as error:
+                self._backlog.clear()
+                self._discarding = self._resting = True
+                failed(error)
+            else:
+                committed(commit)
+                self._checkpointer.relieve(self._connection)
+
+    def _gather(self) -> None:
+        """Takes all that is there; waits only if there is nothing to do."""
+        idle = not self._backlog and not self._stopping
+        try:
+            item = self.queue.get(block=idle)
+            while True:
+                if isinstance(item, list):
+                    self._backlog.extend(item)
+                elif isinstance(item, Stop):
+                    self._stopping = True
+                else:
+                    self._backlog.clear()
+                    self._discarding = False
+                item = self.queue.get_nowait()
+        except Empty:
+            return
+
+    def _batch(self) -> list[Unit]:
+        """The next units, at least one if there is any: a unit is never split."""
+        batch: list[Unit] = []
+        writes = size = 0
+        while self._backlog and writes < self._bounds.writes and size < self._bounds.size:
+            unit = self._backlog.popleft()
+            batch.append(unit)
+            writes += len(unit)
+            size += sum(len(entry.change.record.value) for entry in unit)
+        return batch
+
+    def _commit(self, batch: list[Unit]) -> Commit:
+        began = time.perf_counter()
+        rows, size = _rows(batch)
+        writes = len(rows) // _COLUMNS
+        newest = batch[-1][-1].change.record.revision
+        target = None if self._resting else next_floor(self._floor, newest, self._bounds.window, writes)
+        connection = self._connection
+        self._checkpointer.begin()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            _append(connection, rows)
+            if target is not None:
+                move_floor(connection, self._floor, target)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        self._resting = False
+        self._floor = target or self._floor
+        self._checkpointer.ended(size + writes * _ROW_COST)
+        return Commit(len(batch), writes, time.perf_counter() - began, self._floor)
+
+
+def _rows(batch: list[Unit]) -> tuple[list[object], int]:
+    """The columns of all rows, one after the other, and how many bytes of values are among them."""
+    flat: list[object] = []
+    size = 0
+    for unit in batch:
+        for entry in unit:
+            record = entry.change.record
+            value = record.value
+            flat += (record.revision, record.key, entry.prior, record.created, entry.change.deleted, value)
+            size += len(value)
+    return flat, size
+
+
+def _append(connection: sqlite3.Connection, flat: list[object]) -> None:
+    start = 0
+    for rows, statement in _INSERTS:
+        width = rows * _COLUMNS
+        while len(flat) - start >= width:
+            connection.execute(statement, flat[start : start + width])
+            start += width

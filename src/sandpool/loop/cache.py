@@ -1,0 +1,248 @@
+"""All objects of one resource in memory, indexed, as new as anything that this process has heard.
+
+Three sources tell it about the server: lists, watch events, and the answers to our own calls. Each object's newest state
+wins by revision, so whichever of an answer and its watch event comes second changes nothing. `revision` is how far the list
+and the watch have come: every change up to it has been applied. Answers run ahead of it, object by object.
+A delete marks the object's uid with a tombstone: first "we asked", then "it is gone"; see `doom`.
+Objects are immutable and never copied. Subscribers are called at once, in order, after the cache itself has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
+
+from sandpool.kube.api import Event, EventType
+from sandpool.loop.index import Index
+from sandpool.model.metadata import NO_REVISION, Key, Object, Revision, Uid
+from sandpool.model.resource import Resource
+
+T = TypeVar("T", bound=Object)
+V = TypeVar("V", bound=Hashable)
+
+Subscriber = Callable[[T | None, T | None], object]
+"""Called with (old, new): new is None when the object is gone, old is None when it is new."""
+
+
+@dataclass(slots=True)
+class _Tombstone:
+    revision: Revision  # the object existed then: a list at or past it that lacks the uid proves that it is gone
+    asked: int = 0  # deletes under way
+    gone: bool = False  # the server said so: no state of this uid may enter again
+
+
+def _everything(_: object) -> bool:
+    return True
+
+
+class Cache(Generic[T]):
+    """`holds` is the scope of a cache that sees only a part (one namespace, one label): what it refuses is not here."""
+
+    def __init__(self, resource: Resource[T], holds: Callable[[T], bool] = _everything) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self._holds = holds
+        self._objects: dict[Key, T] = {}
+        self._indexes: list[Index[T, object]] = []
+        self._subscribers: list[Subscriber[T]] = []
+        self._tombstones: dict[Uid, _Tombstone] = {}
+        # Of keys whose object left ahead of the watch: how new it was. The watch will still tell of older states, perhaps
+        # of an older object of that name, and they must not show up again. Obsolete once the watch is past the revision.
+        self._floors: dict[Key, Revision] = {}
+        self._floors_by_revision: list[tuple[Revision, Key]] = []
+        self._revision = NO_REVISION
+        self._waiting: list[tuple[Revision, int, Callable[[], object]]] = []
+        self._order = count()
+
+    # Reading
+
+    @property
+    def revision(self) -> Revision:
+        return self._revision
+
+    def get(self, key: Key) -> T | None:
+        return self._objects.get(key)
+
+    def leaving(self, obj: T) -> bool:
+        """Being deleted, or we asked for it and do not know the answer yet."""
+        return obj.metadata.leaving or obj.metadata.uid in self._tombstones
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._objects.values())
+
+    def values(self) -> Collection[T]:
+        """A live view of every object; take what you need before the next await."""
+        return self._objects.values()
+
+    def index(self, values: Callable[[T], Iterable[V]]) -> Index[T, V]:
+        """A new index over what is here and whatever comes; see loop/index.py for usual functions."""
+        index: Index[T, V] = Index(values)
+        for key, obj in self._objects.items():
+            index.change(key, None, obj)
+        self._indexes.append(index)  # type: ignore[arg-type]  # an Index of V is only ever fed objects, never values
+        return index
+
+    def subscribe(self, subscriber: Subscriber[T]) -> None:
+        """From now on `subscriber` sees every step; what is here already comes first, as new. It must not change a cache."""
+        for obj in tuple(self._objects.values()):
+            subscriber(None, obj)
+        self._subscribers.append(subscriber)
+
+    def when_reached(self, revision: Revision, callback: Callable[[], object]) -> None:
+        """Calls back once every change up to `revision` is applied: at once, if it is."""
+        if self._revision >= revision:
+            callback()
+        else:
+            heapq.heappush(self._waiting, (revision, next(self._order), callback))
+
+    async def reached(self, revision: Revision) -> None:
+        if self._revision < revision:
+            reached = asyncio.Event()
+            self.when_reached(revision, reached.set)
+            await reached.wait()
+
+    # What the list and the watch say
+
+    def replace(self, items: Iterable[T], revision: Revision) -> None:
+        """A whole list, complete at `revision`. Entries newer than that stay: the list was made before them."""
+        listed = {item.metadata.key: item for item in items}
+        if revision < self._revision:
+            self._rewind(listed)
+        alive = {item.metadata.uid for item in listed.values()}
+        for uid, tombstone in list(self._tombstones.items()):
+            if uid not in alive and revision >= tombstone.revision:
+                del self._tombstones[uid]
+        for key, old in list(self._objects.items()):
+            if key not in listed and old.metadata.revision <= revision:
+                self._step(key, old, None)
+        for item in listed.values():
+            self._offer(item)
+        self._advance(revision, rewound=revision < self._revision)
+        self.synced.set()
+
+    def apply(self, event: Event[T]) -> None:
+        """One event of the watch that follows the last list."""
+        obj = event.object
+        if obj is not None:
+            if event.type is EventType.DELETED:
+                self._end(obj, event.revision)
+            elif event.revision > self._revision:  # said twice, it might bring back what has been deleted since
+                self._offer(obj)
+        if event.revision > self._revision:
+            self._advance(event.revision)
+
+    # What our own calls were answered
+
+    def learn(self, obj: T) -> None:
+        """A state that an API server answered with. Dropped if the watch has already come past it."""
+        if obj.metadata.revision <= self._revision:
+            return
+        if self._holds(obj):
+            self._offer(obj)
+            return
+        old = self._objects.get(obj.metadata.key)
+        if old is not None and old.metadata.revision < obj.metadata.revision:
+            self._leave_early(obj.metadata.key, obj)  # it left our scope: the watch will say DELETED
+
+    def doom(self, key: Key, uid: Uid) -> bool:
+        """We are about to ask for a delete: `leaving` says so from now on. False, and nothing to take back, if no object
+        of that uid is here. Follow it by exactly one of `gone` and `spare`, or by `spare` and `learn` when the answer is
+        an object that waits for its finalizers or its grace period."""
+        obj = self._objects.get(key)
+        if obj is None or obj.metadata.uid != uid:
+            return False
+        self._tombstones.setdefault(uid, _Tombstone(obj.metadata.revision)).asked += 1
+        return True
+
+    def gone(self, key: Key, uid: Uid) -> None:
+        """The delete was answered: the object is no more. Its tombstone stays until the watch or a list has come past it."""
+        tombstone = self._tombstones.get(uid)
+        if tombstone is None:
+            return  # the watch was faster and has ended it
+        tombstone.asked -= 1
+        tombstone.gone = True
+        obj = self._objects.get(key)
+        if obj is not None and obj.metadata.uid == uid:
+            self._leave_early(key, obj)
+
+    def spare(self, uid: Uid) -> None:
+        """The delete failed, or left the object with finalizers: what `doom` did is taken back."""
+        tombstone = self._tombstones.get(uid)
+        if tombstone is not None:
+            tombstone.asked -= 1
+            if tombstone.asked <= 0 and not tombstone.gone:
+                del self._tombstones[uid]
+
+    # How a step is made
+
+    def _offer(self, obj: T) -> None:
+        """Takes a state in, unless something newer, or a tombstone, says otherwise."""
+        meta = obj.metadata
+        tombstone = self._tombstones.get(meta.uid)
+        if tombstone is not None and tombstone.gone:
+            return
+        key = meta.key
+        old = self._objects.get(key)
+        if old is None:
+            if meta.revision > self._floors.get(key, NO_REVISION):
+                self._step(key, None, obj)
+        elif old.metadata.revision >= meta.revision:
+            return
+        elif old.metadata.uid == meta.uid:
+            self._step(key, old, obj)
+        else:  # another object of the same name: the old one is gone, though we have not been told yet
+            self._step(key, old, None)
+            self._step(key, None, obj)
+
+    def _end(self, obj: T, revision: Revision) -> None:
+        """The watch says that the object left. A newer answer (it came back into a partial cache's scope) stays."""
+        meta = obj.metadata
+        self._tombstones.pop(meta.uid, None)
+        old = self._objects.get(meta.key)
+        if old is not None and old.metadata.uid == meta.uid and old.metadata.revision <= revision:
+            self._step(meta.key, old, None)
+
+    def _leave_early(self, key: Key, last: T) -> None:
+        """The object left, as we know ahead of the watch; `last` is the newest state of it that we know."""
+        revision = last.metadata.revision
+        self._floors[key] = revision
+        heapq.heappush(self._floors_by_revision, (revision, key))
+        self._step(key, self._objects[key], None)
+
+    def _step(self, key: Key, old: T | None, new: T | None) -> None:
+        if new is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+        for index in self._indexes:
+            index.change(key, old, new)
+        for subscriber in self._subscribers:
+            subscriber(old, new)
+
+    def _advance(self, revision: Revision, *, rewound: bool = False) -> None:
+        self._revision = revision
+        while self._floors_by_revision and self._floors_by_revision[0][0] <= revision:
+            floor, key = heapq.heappop(self._floors_by_revision)
+            if self._floors.get(key) == floor:
+                del self._floors[key]
+        while self._waiting and (rewound or self._waiting[0][0] <= revision):
+            heapq.heappop(self._waiting)[2]()
+
+    def _rewind(self, listed: dict[Key, T]) -> None:
+        """A consistent list older than what the watch had shown: the server was restored from a backup. Nothing that we
+        know beyond the list is true any more, and revisions that somebody waits for may never come."""
+        self._tombstones.clear()
+        self._floors.clear()
+        for key, old in list(self._objects.items()):
+            new = listed.get(key)
+            if new is None or new.metadata.uid != old.metadata.uid:
+                self._step(key, old, None)
+            elif new.metadata.resource_version != old.metadata.resource_version:
+                self._step(key, old, new)

@@ -1,0 +1,205 @@
+"""A controller: keys in, reconciles out. What a reconcile does is its author's; what its end leads to is decided here.
+
+Triggers turn steps of a cache into keys. Each trigger reduces an object to what the controller reads of it: equal before
+and after, nobody wakes up. A reconcile gets a key and nothing else, returns Done or raises, and never catches; each end is
+one queue action and one metric label (loop/outcome.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
+
+from sandpool.loop.backoff import Backoff
+from sandpool.loop.cache import Cache
+from sandpool.loop.clock import Clock
+from sandpool.loop.errors import Unobserved
+from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
+from sandpool.loop.queue import Item, Priority, Queue
+from sandpool.model.metadata import Object
+from sandpool.telemetry.log import bound, logger
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.story import Entry, Story, noting
+from sandpool.telemetry.trace import NullTracer, Tracer
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T", bound=Object)
+
+log = logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    workers: int = 8
+    timeout: float = 60.0  # of one reconcile
+    first_delay: float = 0.005  # after the first failure of a key, doubling
+    longest_delay: float = 1000.0
+    throttled: float = 1.0  # when a server is too busy and does not say for how long
+    conflicts: int = 8  # so many in a row are answered at once, further ones as failures
+    alarm: float = 30.0  # a revision that does not come for so long is not waited for
+
+
+class Controller(Generic[K]):
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Done]],
+        clock: Clock,
+        metrics: Metrics,
+        story: Story,
+        limits: Limits = Limits(),
+        tracer: Tracer = NullTracer(),
+    ) -> None:
+        self.name = name
+        self.queue: Queue[K] = Queue(clock)
+        self._reconcile = reconcile
+        self._clock = clock
+        self._story = story
+        self._limits = limits
+        self._tracer = tracer
+        self._backoff: Backoff[K] = Backoff(limits.first_delay, limits.longest_delay)
+        self._conflicts: dict[K, int] = {}
+        self._causes: dict[K, dict[str, None]] = {}  # what woke a key that waits, in order, each once
+        self._later: dict[K, str] = {}  # why a delayed key is delayed
+        self._rids = count(1)
+        metrics.declare_controller(name)
+        metrics.queue_depth.labels(name).set_function(lambda: len(self.queue))
+        self._counts = {arm: metrics.reconciles.labels(name, arm.value) for arm in Arm}
+        self._seconds = metrics.reconcile_seconds.labels(name)
+        self._waits = metrics.queue_seconds.labels(name)
+        self._busy = 0
+        metrics.busy_workers.labels(name).set_function(lambda: self._busy)
+
+    def on(
+        self,
+        cache: Cache[T],
+        keys: Callable[[T], Iterable[K]],
+        *,
+        reduce: Callable[[T], object],
+        priority: Priority | Callable[[T], Priority] = Priority.FIRST,
+        cause: str = "",
+    ) -> None:
+        """Wakes `keys(object)` when `reduce(object)` changes; None stands for "does not concern us", like absence.
+        Both the object before and the one after are asked for keys, so that a former owner learns of its loss."""
+        why = cause or cache.resource.kind
+
+        def step(old: T | None, new: T | None) -> None:
+            before = None if old is None else reduce(old)
+            after = None if new is None else reduce(new)
+            if before == after:
+                return
+            for obj in (old, new):
+                if obj is not None:
+                    urgency = priority if isinstance(priority, Priority) else priority(obj)
+                    for key in keys(obj):
+                        self.wake(key, why, urgency)
+
+        cache.subscribe(step)
+
+    def wake(self, key: K, cause: str, priority: Priority = Priority.FIRST, *, after: float = 0.0) -> None:
+        """Wants the key reconciled; `cause` is for its story."""
+        if after > 0:
+            self._later[key] = cause
+        else:
+            self._causes.setdefault(key, {})[cause] = None
+        self.queue.add(key, priority, after=after)
+
+    async def run(self) -> None:
+        """Works until `stop` is called and all that was waiting is done."""
+        async with asyncio.TaskGroup() as workers:
+            for number in range(self._limits.workers):
+                workers.create_task(self._work(), name=f"{self.name}-{number}")
+
+    def stop(self) -> None:
+        self.queue.shut_down()
+
+    async def _work(self) -> None:
+        while (item := await self.queue.take()) is not None:
+            self._busy += 1
+            try:
+                await self._handle(item)
+            finally:
+                self._busy -= 1
+
+    async def _handle(self, item: Item[K]) -> None:
+        rid = f"{self.name}-{next(self._rids):x}"
+        later = self._later.pop(item.key, "")
+        causes = self._causes.pop(item.key, None) or (later,)
+        began = self._clock.monotonic()
+        self._waits.observe(item.waited)
+        with bound(controller=self.name, key=item.key, rid=rid), noting() as plan:
+            try:
+                with self._tracer.span("reconcile", controller=self.name, key=item.key):
+                    outcome: Done | BaseException = await self._attempt(item.key)
+            except asyncio.CancelledError:
+                self.queue.done(item.key)
+                raise
+            arm, text = self._conclude(item, outcome)
+        self._counts[arm].inc()
+        self._seconds.observe(self._clock.monotonic() - began)
+        self._story.record(
+            (self.name, item.key), Entry(self._clock.now(), rid, "+".join(causes), "; ".join(plan), text)
+        )
+
+    async def _attempt(self, key: K) -> Done | BaseException:
+        """The reconcile's end as a value. Only our own cancellation passes through: it means that we are to stop."""
+        try:
+            async with asyncio.timeout(self._limits.timeout) as limit:
+                return await self._reconcile(key)
+        except TimeoutError as error:
+            return OutOfTime(f"no end after {self._limits.timeout} s") if limit.expired() else error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return error  # something inside was cancelled, not we: a failure like any other
+        except Exception as error:
+            return error
+
+    def _conclude(self, item: Item[K], outcome: Done | BaseException) -> tuple[Arm, str]:
+        """The switch that everything here hangs on: one arm, one queue action. The answer is for metric and story."""
+        key, priority = item.key, item.priority
+        if isinstance(outcome, Done):
+            self._forget(key)
+            self.queue.done(key, settled=True)
+            delay = outcome.delay(self._clock.now())
+            if delay is None:
+                return Arm.DONE, "done"
+            self.wake(key, "again", priority, after=delay)
+            return Arm.AGAIN, f"again in {delay:.3f} s"
+
+        arm, error = classify(outcome)
+        self.queue.done(key)
+        if arm is Arm.CONFLICT and not self._patient(key):
+            arm = Arm.ERROR
+        match arm:
+            case Arm.UNOBSERVED:
+                assert isinstance(error, Unobserved)
+                error.cache.when_reached(error.revision, lambda: self.wake(key, "observed", priority))
+                self.wake(key, "overdue", priority, after=self._limits.alarm)
+            case Arm.CONFLICT:
+                self.wake(key, "conflict", priority)
+            case Arm.THROTTLED:
+                self.wake(
+                    key, "throttled", priority, after=getattr(error, "retry_after", None) or self._limits.throttled
+                )
+            case Arm.TERMINAL:
+                self._forget(key)
+                log.info("reconcile cannot succeed", error=error)
+            case _:
+                delay = self._backoff.next(key)
+                self.wake(key, "retry", priority, after=delay)
+                log.error("reconcile failed", exc=outcome, again_in=delay, failures=self._backoff.failures(key))
+        return arm, f"{arm.value}: {type(error).__name__}: {error}"
+
+    def _patient(self, key: K) -> bool:
+        """Conflicts are answered at once, but not for ever: two writers must not spin against each other."""
+        conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+        return conflicts <= self._limits.conflicts
+
+    def _forget(self, key: K) -> None:
+        self._backoff.forget(key)
+        self._conflicts.pop(key, None)

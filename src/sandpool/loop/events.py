@@ -1,0 +1,229 @@
+"""Events about objects: what a user reads in `kubectl describe`.
+
+`emit` never waits and never fails: it puts the event on a bounded list that `run` writes from. The same event again raises a
+count, on the list or, by a patch, on the server. Each object has a token bucket; what exceeds it, or the list, is dropped and
+counted. Events are news, not state: nothing may depend on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from sandpool.kube.api import Api
+from sandpool.kube.errors import ApiError, NotFound, Unreachable
+from sandpool.loop.clock import Clock
+from sandpool.loop.rate import TokenBucket
+from sandpool.model.kinds import EVENTS
+from sandpool.model.metadata import Object, Uid
+from sandpool.model.patches import merge_patch
+from sandpool.model.resource import Resource
+from sandpool.telemetry.log import logger
+from sandpool.telemetry.metrics import Metrics
+
+log = logger(__name__)
+
+MESSAGE_LIMIT = 1024
+
+
+class Kind(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class Events(Protocol):
+    def emit(
+        self, resource: Resource[Any], about: Object, kind: Kind, reason: str, message: str, action: str = ""
+    ) -> None: ...
+
+
+class NullEvents:
+    """For where events are switched off."""
+
+    def emit(
+        self, resource: Resource[Any], about: Object, kind: Kind, reason: str, message: str, action: str = ""
+    ) -> None:
+        return None
+
+
+class _Same(NamedTuple):
+    """What makes two events the same."""
+
+    uid: Uid
+    kind: Kind
+    reason: str
+    message: str
+    action: str
+
+
+@dataclass(slots=True)
+class _News:
+    """An event that waits to be written: `count` more occurrences."""
+
+    about: dict[str, Any]  # the involvedObject
+    first: datetime
+    last: datetime
+    count: int = 1
+
+
+@dataclass(slots=True)
+class _Told:
+    """An event that the server has."""
+
+    name: str
+    count: int
+    until: float  # later than that, it is a new event
+
+
+@dataclass(frozen=True, slots=True)
+class Restraint:
+    waiting: int = 1000  # events on the list
+    remembered: int = 4096  # events, and objects with a bucket
+    burst: int = 25  # events of one object at once
+    refill: float = 1 / 300  # and then one in five minutes
+    same_for: float = 600.0  # seconds within which a repetition only raises a count
+    timeout: float = 10.0  # of one write
+
+
+class EventRecorder:
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        metrics: Metrics,
+        random: Callable[[], float],
+        *,
+        controller: str,
+        instance: str,
+        restraint: Restraint = Restraint(),
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._random = random
+        self._controller = controller
+        self._instance = instance
+        self._restraint = restraint
+        self._waiting: OrderedDict[_Same, _News] = OrderedDict()
+        self._told: OrderedDict[_Same, _Told] = OrderedDict()
+        self._buckets: OrderedDict[Uid, TokenBucket] = OrderedDict()
+        self._wake = asyncio.Event()
+        self._count = metrics.events
+
+    def emit(
+        self, resource: Resource[Any], about: Object, kind: Kind, reason: str, message: str, action: str = ""
+    ) -> None:
+        meta = about.metadata
+        same = _Same(meta.uid, kind, reason, message[:MESSAGE_LIMIT], action)
+        now = self._clock.now()
+        news = self._waiting.get(same)
+        if news is not None:
+            news.count += 1
+            news.last = now
+        elif not self._bucket(meta.uid).try_take():
+            self._count.labels("limited").inc()
+        elif len(self._waiting) >= self._restraint.waiting:
+            self._count.labels("dropped").inc()
+        else:
+            self._waiting[same] = _News(_reference(resource, about), now, now)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Writes what is emitted, one at a time, until cancelled."""
+        while True:
+            while self._waiting:
+                same, news = self._waiting.popitem(last=False)
+                await self._write(same, news)
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def flush(self, seconds: float) -> None:
+        """At the end: writes what still waits, for at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._waiting:
+                    await self._write(*self._waiting.popitem(last=False))
+        except TimeoutError:
+            self._count.labels("dropped").inc(len(self._waiting))
+            self._waiting.clear()
+
+    async def _write(self, same: _Same, news: _News) -> None:
+        told = self._told.get(same)
+        try:
+            async with asyncio.timeout(self._restraint.timeout):
+                if told is not None and self._clock.monotonic() < told.until and await self._raise(told, news):
+                    self._count.labels("counted").inc()
+                    return
+                await self._create(same, news)
+                self._count.labels("created").inc()
+        except (ApiError, Unreachable, TimeoutError) as error:
+            self._count.labels("failed").inc()
+            log.debug("event not written", reason=same.reason, error=f"{type(error).__name__}: {error}")
+
+    async def _raise(self, told: _Told, news: _News) -> bool:
+        """Raises the count of an event that the server has. False: it has it no more."""
+        count = told.count + news.count
+        patch = merge_patch({"count": count, "lastTimestamp": _second(news.last)})
+        try:
+            await self._api.patch(EVENTS, told.name, patch, news.about["namespace"] or "default")
+        except NotFound:
+            return False
+        told.count = count
+        told.until = self._clock.monotonic() + self._restraint.same_for
+        return True
+
+    async def _create(self, same: _Same, news: _News) -> None:
+        namespace = news.about["namespace"] or "default"
+        name = f"{news.about['name']}.{int(self._random() * 2**53):014x}"
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {key: value for key, value in news.about.items() if value},
+            "type": same.kind.value,
+            "reason": same.reason,
+            "message": same.message,
+            "count": news.count,
+            "firstTimestamp": _second(news.first),
+            "lastTimestamp": _second(news.last),
+            "source": {"component": self._controller},
+            "reportingComponent": self._controller,
+            "reportingInstance": self._instance,
+        }
+        if same.action:
+            body["action"] = same.action
+        await self._api.create(EVENTS, body, namespace)
+        self._told[same] = _Told(name, news.count, self._clock.monotonic() + self._restraint.same_for)
+        self._told.move_to_end(same)
+        if len(self._told) > self._restraint.remembered:
+            self._told.popitem(last=False)
+
+    def _bucket(self, uid: Uid) -> TokenBucket:
+        bucket = self._buckets.get(uid)
+        if bucket is None:
+            bucket = self._buckets[uid] = TokenBucket(self._clock, self._restraint.refill, self._restraint.burst)
+            if len(self._buckets) > self._restraint.remembered:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(uid)
+        return bucket
+
+
+def _reference(resource: Resource[Any], about: Object) -> dict[str, Any]:
+    meta = about.metadata
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }
+
+
+def _second(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,209 @@
+"""Leader election on a Lease: at most one process leads at a time.
+
+Leadership is a deadline on our own clock, not a fact on the server: it ends `renew` seconds after the last successful renewal
+was *sent*, whether or not the server can be reached. Others take over only after they have seen the Lease unchanged for its
+whole `duration`, which is longer; that gap is the safety margin against clocks that run at different speeds. Clocks of two
+machines are never compared. Every write tests the revision that it was decided on, so of two candidates one is refused.
+A Lease that somebody deletes by hand is outside of this: a process that starts just then knows of no holder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sandpool.kube.api import Api
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Unreachable
+from sandpool.loop.clock import Clock
+from sandpool.loop.errors import LeadershipLost
+from sandpool.model.core import Lease
+from sandpool.model.kinds import LEASES
+from sandpool.model.metadata import Revision
+from sandpool.model.patches import Patch, json_patch
+from sandpool.telemetry.log import logger
+from sandpool.telemetry.metrics import Metrics
+
+log = logger(__name__)
+
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds. `retry` < `renew` < `duration`."""
+
+    duration: float = 15.0  # others wait this long before they take over
+    renew: float = 10.0  # the holder gives up this long after its last renewal
+    retry: float = 2.0  # between attempts
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry < self.renew < self.duration:
+            raise ValueError(f"a lease needs retry < renew < duration, not {self.retry}, {self.renew}, {self.duration}")
+
+
+class Elector:
+    """`identity` must be unique per process start: two processes of one identity would both lead."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        metrics: Metrics,
+        random: Callable[[], float],
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        terms: Terms = Terms(),
+    ) -> None:
+        self.name = name
+        self.identity = identity
+        self._api = api
+        self._clock = clock
+        self._random = random
+        self._namespace = namespace
+        self._terms = terms
+        self._until = _NEVER  # we lead until then
+        self._asleep_at = clock.now()  # and not past this moment: a machine's monotonic clock stands still in its sleep
+        self._lease: Lease | None = None  # as we last read or wrote it
+        self._seen: tuple[Revision | None, float] = (None, 0.0)  # its revision (0: absent), and when we first saw that
+        self._promised = terms.duration
+        self._others = False  # it was somebody else's when we last saw it
+        self._gauge = metrics.leader.labels(name)
+        self._gauge.set_function(lambda: float(self.leading))
+
+    @property
+    def leading(self) -> bool:
+        return self._clock.monotonic() < self._until and self._clock.now() < self._asleep_at
+
+    async def acquire(self) -> None:
+        """Returns once this process leads."""
+        while not await self._tried(self._terms.renew):
+            await self._clock.sleep(self._terms.retry * (1 + 0.2 * self._random()))
+        log.info("lease acquired", lease=self.name, identity=self.identity)
+
+    async def hold(self) -> None:
+        """Renews until that fails for too long, or somebody else holds the lease; then raises LeadershipLost."""
+        while self.leading:
+            await self._clock.sleep(min(self._terms.retry, self._until - self._clock.monotonic()))
+            left = self._until - self._clock.monotonic()
+            if left > 0 and not await self._tried(left) and self._lost():
+                break
+        self._until = _NEVER
+        raise LeadershipLost(
+            f"lease {self._namespace}/{self.name} is no longer held by {self.identity}; stop all writes"
+        )
+
+    async def release(self) -> None:
+        """Lets others take over at once. Only after everything that writes has stopped; failing to release is no error."""
+        was, self._until = self.leading, _NEVER
+        if not was or self._lease is None:
+            return
+        try:
+            async with asyncio.timeout(self._terms.retry):
+                await self._patch(
+                    {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro(self._clock.now())}
+                )
+            log.info("lease released", lease=self.name, identity=self.identity)
+        except (ApiError, Unreachable, TimeoutError) as error:
+            log.warning("lease not released", lease=self.name, error=f"{type(error).__name__}: {error}")
+
+    async def _tried(self, limit: float) -> bool:
+        """One attempt to take or renew the lease, given up after `limit` seconds."""
+        try:
+            async with asyncio.timeout(limit):
+                return await self._attempt()
+        except (ApiError, Unreachable, TimeoutError) as error:
+            self._lease = None  # whatever became of it: read it anew
+            raced = isinstance(error, (AlreadyExists, Conflict, NotFound, Invalid)) and not error.causes
+            (log.debug if raced else log.warning)("lease attempt failed", lease=self.name, error=repr(error))
+        return False
+
+    async def _attempt(self) -> bool:
+        if self._lease is None or not self._ours(self._lease):
+            try:
+                self._observe(await self._api.get(LEASES, self.name, self._namespace))
+            except NotFound:
+                self._sight(Revision(0))
+                return not self._others_lead() and await self._create()
+        assert self._lease is not None
+        if not self._ours(self._lease) and self._others_lead():
+            return False
+        sent = self._clock.monotonic(), self._clock.now()
+        self._observe(await self._patch(self._spec(self._lease)))
+        self._lead_from(*sent)
+        return True
+
+    async def _create(self) -> bool:
+        sent = self._clock.monotonic(), self._clock.now()
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self.name, "namespace": self._namespace},
+            "spec": self._spec(None),
+        }
+        self._observe(await self._api.create(LEASES, body, self._namespace))
+        self._lead_from(*sent)
+        return True
+
+    def _lead_from(self, sent: float, moment: datetime) -> None:
+        self._until = sent + self._terms.renew
+        self._asleep_at = moment + timedelta(seconds=self._terms.renew)
+
+    def _observe(self, lease: Lease) -> None:
+        self._lease = lease
+        self._others = bool(lease.spec.holder_identity) and not self._ours(lease)
+        self._promised = max(self._terms.duration, float(lease.spec.lease_duration_seconds or 0))
+        self._sight(lease.metadata.revision)
+
+    def _sight(self, revision: Revision) -> None:
+        """Remembers since when, by our own clock, the lease has been as it is. Called after the answer came: the write
+        that it shows happened before."""
+        if revision != self._seen[0]:
+            self._seen = (revision, self._clock.monotonic())
+
+    def _ours(self, lease: Lease) -> bool:
+        return lease.spec.holder_identity == self.identity
+
+    def _lost(self) -> bool:
+        return self._lease is not None and not self._ours(self._lease)
+
+    def _others_lead(self) -> bool:
+        """Somebody holds it, or held it until it vanished, and may still count on the time that the lease promised."""
+        return self._others and self._clock.monotonic() < self._seen[1] + self._promised
+
+    def _spec(self, lease: Lease | None) -> dict[str, Any]:
+        now = _micro(self._clock.now())
+        spec: dict[str, Any] = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._terms.duration)),
+            "renewTime": now,
+        }
+        if lease is None or not self._ours(lease):
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = 0 if lease is None else (lease.spec.lease_transitions or 0) + 1
+        return spec
+
+    async def _patch(self, fields: dict[str, Any]) -> Lease:
+        assert self._lease is not None
+        return await self._api.patch(LEASES, self.name, _write(self._lease, fields), self._namespace)
+
+
+def _write(lease: Lease, fields: dict[str, Any]) -> Patch:
+    """Sets these fields of spec if the lease is still exactly the one that we have seen."""
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": lease.metadata.uid},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": lease.metadata.resource_version},
+    ]
+    if lease.spec == type(lease.spec)():  # perhaps there is no spec at all to add to
+        operations.append({"op": "add", "path": "/spec", "value": {}})
+    operations += [{"op": "add", "path": f"/spec/{name}", "value": value} for name, value in fields.items()]
+    return json_patch(operations)
+
+
+def _micro(moment: datetime) -> str:
+    """metav1.MicroTime: always six digits after the point, which is why the general encoding will not do."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,80 @@
+"""How a reconcile can end, and what each end leads to. Pure: the controller does what these values say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from sandpool.kube.errors import Conflict, TooManyRequests
+from sandpool.loop.errors import Terminal, Unobserved
+
+
+class Arm(StrEnum):
+    """The values of the label `outcome` of the metric sandpool_reconciles."""
+
+    DONE = "done"  # nothing more to do until something changes
+    AGAIN = "again"  # the reconcile named the moment to look again
+    UNOBSERVED = "unobserved"  # again when the cache has reached the revision
+    CONFLICT = "conflict"  # again at once, not counted as a failure
+    TERMINAL = "terminal"  # not again before something changes
+    THROTTLED = "throttled"  # again when the server said
+    TIMEOUT = "timeout"  # it took too long: again after a backoff
+    ERROR = "error"  # anything else: again after a backoff
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The reconcile did all there was to do now. `again_at` or `again_after` (seconds): when to look again anyway."""
+
+    again_at: datetime | None = None
+    again_after: float | None = None
+
+    def delay(self, now: datetime) -> float | None:
+        """Seconds until the earlier of the two; None: not before something changes."""
+        delays = [] if self.again_after is None else [self.again_after]
+        if self.again_at is not None:
+            delays.append((self.again_at - now).total_seconds())
+        return max(0.0, min(delays)) if delays else None
+
+
+class OutOfTime(Exception):
+    """The controller's own limit on one reconcile passed."""
+
+
+_GRAVITY = (Arm.UNOBSERVED, Arm.CONFLICT, Arm.THROTTLED, Arm.TERMINAL, Arm.TIMEOUT, Arm.ERROR)
+
+
+def classify(error: BaseException) -> tuple[Arm, BaseException]:
+    """Which arm an error takes, and which error decided it. Of several at once (an ExceptionGroup) the gravest decides;
+    Terminal only if nothing that could be retried stands beside it."""
+    found = sorted(((_arm(leaf), leaf) for leaf in _leaves(error)), key=lambda pair: _GRAVITY.index(pair[0]))
+    if any(arm is not Arm.TERMINAL for arm, _ in found):
+        found = [pair for pair in found if pair[0] is not Arm.TERMINAL]
+    arm, leaf = found[-1]
+    return arm, (error if arm is Arm.ERROR else leaf)
+
+
+def _arm(error: BaseException) -> Arm:
+    match error:
+        case Unobserved():
+            return Arm.UNOBSERVED
+        case Conflict():
+            return Arm.CONFLICT
+        case Terminal():
+            return Arm.TERMINAL
+        case TooManyRequests():
+            return Arm.THROTTLED
+        case OutOfTime():
+            return Arm.TIMEOUT
+        case _:
+            return Arm.ERROR
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -1,0 +1,210 @@
+"""The work queue: fair, stingy, many workers, delays, two lanes, orderly end.
+
+Stingy: a key added again and again before it is taken is handed out once. Exclusive: a key is never with two workers; added
+while it is processed, it is handed out once more afterwards. Delayed: of several delays the earliest counts. Lanes: the
+first goes before the second, but a second lane that waited for `patience` gets every other turn.
+Only one thread uses it, so there are no locks; every operation costs O(1), or O(log delays) where a delay is involved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from enum import IntEnum
+from itertools import count
+from typing import Generic, NamedTuple, TypeVar
+
+from sandpool.loop.clock import Clock, Timer
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Priority(IntEnum):
+    FIRST = 0
+    SECOND = 1
+
+
+class Item(NamedTuple, Generic[K]):
+    """A key in a worker's hands: give it back with `done`."""
+
+    key: K
+    priority: Priority
+    waited: float
+
+
+class _Delay(NamedTuple):
+    deadline: float
+    priority: Priority
+
+
+class Queue(Generic[K]):
+    def __init__(self, clock: Clock, *, patience: float = 2.0) -> None:
+        self._clock = clock
+        self._patience = patience
+        # Waiting keys, and since when. A waiting key is in exactly one lane and never in _processing.
+        self._lanes: tuple[OrderedDict[K, float], ...] = tuple(OrderedDict() for _ in Priority)
+        # Keys with a worker, and the delay that was pending when they were taken.
+        self._processing: dict[K, _Delay | None] = {}
+        # Keys added while with a worker: they go into a lane when that worker is done. A subset of _processing.
+        self._dirty: dict[K, Priority] = {}
+        # Delayed keys. The heap may hold entries that are outdated: only those that _delayed confirms count.
+        self._delayed: dict[K, _Delay] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = count()
+        self._timer: Timer | None = None
+        self._timer_at = float("inf")
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._last = Priority.SECOND
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Keys that wait for a worker; delayed ones do not."""
+        return sum(map(len, self._lanes))
+
+    def add(self, key: K, priority: Priority = Priority.FIRST, *, after: float = 0.0) -> None:
+        """Wants the key processed, `after` seconds from now. Ignored once the queue is shut down."""
+        if self._closed:
+            return
+        if after > 0:
+            self._delay(key, _Delay(self._clock.monotonic() + after, priority))
+        elif key in self._processing:
+            self._dirty[key] = min(priority, self._dirty.get(key, priority))
+        else:
+            self._enter(key, priority)
+
+    async def take(self) -> Item[K] | None:
+        """The next key; None once the queue is shut down and nothing waits any more."""
+        while (item := self.take_nowait()) is None:
+            if self._closed and not self._dirty:
+                return None
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            except BaseException:
+                if taker.done() and not taker.cancelled():
+                    self._wake()  # it was this taker's turn: somebody else must have it
+                elif taker in self._takers:
+                    self._takers.remove(taker)
+                raise
+        return item
+
+    def take_nowait(self) -> Item[K] | None:
+        self._ripen()
+        priority = self._next_lane()
+        if priority is None:
+            return None
+        key, since = self._lanes[priority].popitem(last=False)
+        self._last = priority
+        self._processing[key] = self._delayed.pop(key, None)
+        return Item(key, priority, self._clock.monotonic() - since)
+
+    def done(self, key: K, *, settled: bool = False) -> None:
+        """Gives a key back. `settled`: the worker looked at everything, so a delay that was pending when the key was
+        taken has served its purpose; otherwise that delay stands. Delays asked for meanwhile stand in any case."""
+        before = self._processing.pop(key)
+        if before is not None and not settled and not self._closed:
+            self._delay(key, before)
+        priority = self._dirty.pop(key, None)
+        if priority is not None:
+            self._enter(key, priority)
+        if self._closed or self._idle:
+            self._settle_end()
+
+    def shut_down(self) -> None:
+        """Accepts nothing more and drops what is delayed; what waits, or was added while processed, is still handed out."""
+        self._closed = True
+        self._delayed.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._timer_at = None, float("inf")
+        self._settle_end()
+
+    async def drained(self) -> None:
+        """Returns when nothing waits and no worker holds a key."""
+        while len(self) or self._processing:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    def _next_lane(self) -> Priority | None:
+        first, second = self._lanes
+        if not second:
+            return Priority.FIRST if first else None
+        if not first:
+            return Priority.SECOND
+        if self._last is Priority.SECOND:
+            return Priority.FIRST
+        starved = self._clock.monotonic() - next(iter(second.values())) >= self._patience
+        return Priority.SECOND if starved else Priority.FIRST
+
+    def _enter(self, key: K, priority: Priority) -> None:
+        since = self._clock.monotonic()
+        for lane in Priority:
+            if key in self._lanes[lane]:
+                if lane <= priority:
+                    return
+                since = self._lanes[lane].pop(key)
+        self._lanes[priority][key] = since
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._takers:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                return
+
+    def _delay(self, key: K, delay: _Delay) -> None:
+        known = self._delayed.get(key)
+        if known is not None:
+            merged = _Delay(min(known.deadline, delay.deadline), min(known.priority, delay.priority))
+            self._delayed[key] = merged
+            if merged.deadline == known.deadline:
+                return
+        else:
+            self._delayed[key] = delay
+        heapq.heappush(self._heap, (delay.deadline, next(self._order), key))
+        if len(self._heap) > 64 + 2 * len(self._delayed):  # outdated entries must not pile up
+            self._heap = [(d.deadline, next(self._order), k) for k, d in self._delayed.items()]
+            heapq.heapify(self._heap)
+        self._set_timer()
+
+    def _ripen(self) -> None:
+        """Moves what is due from the delays into its lane."""
+        now = self._clock.monotonic()
+        while self._heap and self._heap[0][0] <= now:
+            deadline, _, key = heapq.heappop(self._heap)
+            delay = self._delayed.get(key)
+            if delay is not None and delay.deadline == deadline:
+                del self._delayed[key]
+                self.add(key, delay.priority)
+
+    def _set_timer(self) -> None:
+        deadline = self._heap[0][0]
+        if deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = deadline
+            self._timer = self._clock.call_later(max(0.0, deadline - self._clock.monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        self._ripen()
+        if self._heap:
+            self._set_timer()
+
+    def _settle_end(self) -> None:
+        """Takers with nothing left to take return, and whoever waits for the end learns of it."""
+        if self._closed and not len(self) and not self._dirty:
+            while self._takers:
+                self._wake()
+        if not len(self) and not self._processing:
+            for waiter in self._idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._idle.clear()

@@ -1,0 +1,124 @@
+"""Read your own writes: the Api through which controllers write.
+
+Every answer enters its cache at once, so the next look at the cache, by whichever controller, already shows it. A delete
+marks the object as leaving while it is under way. What the watch says of the same change later is dropped by revision.
+`Writes` is itself an Api. Reads pass through; the answer to a consistent `get` is as good as that to a write, and is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
+from sandpool.kube.errors import NotFound
+from sandpool.loop.cache import Cache
+from sandpool.model.metadata import Key, Object, Revision, Uid
+from sandpool.model.patches import Patch
+from sandpool.model.resource import Resource
+
+T = TypeVar("T", bound=Object)
+AnyCache = Cache[Any]
+
+
+class Writes:
+    def __init__(self, api: Api, caches: Iterable[AnyCache]) -> None:
+        self._api = api
+        self._caches: dict[Resource[Any], list[AnyCache]] = {}
+        for cache in caches:
+            self._caches.setdefault(cache.resource, []).append(cache)
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        return self._learned(resource, await self._api.get(resource, name, namespace))
+
+    async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
+        return self._learned(resource, await self._api.create(resource, body, namespace))
+
+    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+        return self._learned(resource, await self._api.patch(resource, name, patch, namespace))
+
+    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+        return self._learned(resource, await self._api.patch_status(resource, name, patch, namespace))
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str = "",
+        *,
+        preconditions: Preconditions | None = None,
+        propagation: Propagation | None = None,
+        grace: int | None = None,
+    ) -> T | None:
+        key = Key(namespace, name)
+        uid = preconditions.uid if preconditions is not None else None
+        doomed = self._doom(resource, key, uid)
+        try:
+            left = await self._api.delete(
+                resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
+            )
+        except NotFound:
+            for cache, its_uid in doomed:
+                cache.gone(key, its_uid)
+            raise
+        except BaseException:  # also when cancelled: whether it happened or not, the watch will tell
+            for cache, its_uid in doomed:
+                cache.spare(its_uid)
+            raise
+        _settle(key, doomed, left)
+        return None if left is None else self._learned(resource, left)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        after: str = "",
+    ) -> Page[T]:
+        return await self._api.list(resource, namespace, labels=labels, fields=fields, limit=limit, after=after)
+
+    def watch(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        since: Revision | None = None,
+        initial: bool = False,
+        timeout: float | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event[T]]]:
+        return self._api.watch(
+            resource, namespace, labels=labels, fields=fields, since=since, initial=initial, timeout=timeout
+        )
+
+    def _caches_of(self, resource: Resource[T]) -> Sequence[Cache[T]]:
+        return self._caches.get(resource, ())
+
+    def _learned(self, resource: Resource[T], obj: T) -> T:
+        for cache in self._caches_of(resource):
+            cache.learn(obj)
+        return obj
+
+    def _doom(self, resource: Resource[T], key: Key, uid: Uid | None) -> Sequence[tuple[Cache[T], Uid]]:
+        """Marks the object wherever it is cached. Without a uid the one that has the name now is meant."""
+        doomed = []
+        for cache in self._caches_of(resource):
+            obj = cache.get(key)
+            its_uid = uid or (obj.metadata.uid if obj is not None else None)
+            if its_uid is not None and cache.doom(key, its_uid):
+                doomed.append((cache, its_uid))
+        return doomed
+
+
+def _settle(key: Key, doomed: Sequence[tuple[Cache[T], Uid]], left: T | None) -> None:
+    """A delete was answered: nothing is left, or an object that waits for its finalizers or its grace period."""
+    for cache, uid in doomed:
+        if left is None:
+            cache.gone(key, uid)
+        else:
+            cache.spare(uid)

@@ -1,0 +1,72 @@
+"""Stories: what happened to a key, and why.
+
+Per key a short ring of reconciles: when, which one, what woke it, what it planned, what came of it. Bounded in keys (the one
+not touched for longest is forgotten first) and in entries per key.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+
+_PLAN: ContextVar[list[str] | None] = ContextVar("sandpool_story_plan", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    when: datetime
+    rid: str
+    trigger: str
+    plan: str
+    outcome: str
+
+    def __str__(self) -> str:
+        return f"{self.when.isoformat()} {self.rid} {self.trigger} | {self.plan or '-'} | {self.outcome}"
+
+
+class Story:
+    def __init__(self, keys: int = 4096, entries: int = 32) -> None:
+        self._rings: OrderedDict[Hashable, deque[Entry]] = OrderedDict()
+        self._keys = keys
+        self._entries = entries
+
+    def record(self, key: Hashable, entry: Entry) -> None:
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = self._rings[key] = deque(maxlen=self._entries)
+            if len(self._rings) > self._keys:
+                self._rings.popitem(last=False)
+        else:
+            self._rings.move_to_end(key)
+        ring.append(entry)
+
+    def of(self, key: Hashable) -> tuple[Entry, ...]:
+        """What is remembered of the key, oldest first."""
+        return tuple(self._rings.get(key, ()))
+
+    def __len__(self) -> int:
+        return len(self._rings)
+
+
+def note(plan: object) -> None:
+    """Called inside a reconcile: adds to the plan that its entry will show, also when the reconcile fails later."""
+    notes = _PLAN.get()
+    if notes is not None:
+        notes.append(str(plan))
+
+
+class noting:
+    """Collects what `note` is told inside; a class, because it runs around every reconcile."""
+
+    __slots__ = ("_notes", "_token")
+
+    def __enter__(self) -> list[str]:
+        self._notes: list[str] = []
+        self._token = _PLAN.set(self._notes)
+        return self._notes
+
+    def __exit__(self, *_: object) -> None:
+        _PLAN.reset(self._token)

@@ -1,0 +1,245 @@
+"""What a request and a watch delivery cost the server, over HTTPS, with the server alone on one core.
+
+    python tests/bench/bench_http.py [--seconds 5] [--watchers 100]
+
+The server runs in a process of its own, pinned to the first core, on a real SQLite file; the client gets the other cores.
+Rates depend on the machine; microseconds of server CPU (user and system, read from /proc) per request much less so.
+The client is a hand-written HTTP/1.1 pipe, because an ordinary client would be the bottleneck.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import base64
+
+import msgspec
+import uvloop
+import yaml
+
+SANDBOXES = "/apis/agents.x-k8s.io/v1beta1/namespaces/default/sandboxes"
+MERGE = b"application/merge-patch+json"
+
+
+def sandbox(name: str) -> dict[str, Any]:
+    """About 2.7 KB, as real ones are."""
+    env = [{"name": f"VARIABLE_{i}", "value": f"some value that is not short {i}"} for i in range(20)]
+    container = {"name": "main", "image": "registry.example/python:3.12", "env": env, "command": ["sleep", "infinity"]}
+    return {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "metadata": {"name": name, "labels": {"pool": "python", "app": "bench"}},
+        "spec": {"podTemplate": {"spec": {"containers": [container]}}},
+    }
+
+
+class Server:
+    """A local_server in its own process on core 0."""
+
+    def __init__(self, folder: Path) -> None:
+        code = (
+            "import os, sys; os.sched_setaffinity(0, {0}); sys.path.insert(0, sys.argv[2])\n"
+            "import uvloop, gc; from pathlib import Path; from support.local_server import _main\n"
+            "gc.freeze(); uvloop.run(_main(Path(sys.argv[1])))\n"
+        )
+        tests = str(Path(__file__).parent.parent)
+        self.process = subprocess.Popen([sys.executable, "-c", code, str(folder), tests], stdout=subprocess.DEVNULL)
+        kubeconfig = folder / "kubeconfig"
+        deadline = time.monotonic() + 20
+        while not kubeconfig.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("the server did not start")
+            time.sleep(0.02)
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster = config["clusters"][0]["cluster"]
+        self.port = int(cluster["server"].rpartition(":")[2])
+        self.token = config["users"][0]["user"]["token"]
+        self.tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+
+    def cpu(self) -> float:
+        """Seconds of CPU that the process has used."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+
+
+class Pipe:
+    """One connection, one request at a time."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._head = f"Host: localhost\r\nAuthorization: Bearer {server.token}\r\nAccept: application/json\r\n".encode()
+
+    async def open(self) -> Pipe:
+        self.reader, self.writer = await asyncio.open_connection(
+            "localhost", self._server.port, ssl=self._server.tls, limit=2**24
+        )
+        return self
+
+    def send(self, method: bytes, path: str, body: bytes = b"", media: bytes = b"application/json") -> None:
+        self.writer.write(
+            b"%s %s HTTP/1.1\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+            % (method, path.encode(), self._head, media, len(body), body)
+        )
+
+    async def ask(
+        self, method: bytes, path: str, body: bytes = b"", media: bytes = b"application/json"
+    ) -> tuple[int, bytes]:
+        self.send(method, path, body, media)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        return int(head[9:12]), await self.reader.readexactly(length)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+async def patches(server: Server, seconds: float, connections: int) -> None:
+    pipes = [await Pipe(server).open() for _ in range(connections)]
+    for index, pipe in enumerate(pipes):
+        status, body = await pipe.ask(b"POST", SANDBOXES, msgspec.json.encode(sandbox(f"p-{connections}-{index}")))
+        assert status == 201, body
+    count = 0
+    end = time.perf_counter() + seconds
+
+    async def worker(index: int, pipe: Pipe) -> None:
+        nonlocal count
+        path, turn = f"{SANDBOXES}/p-{connections}-{index}", 0
+        while time.perf_counter() < end:
+            turn += 1
+            body = b'{"metadata":{"annotations":{"turn":"%d"}}}' % turn
+            status, answer = await pipe.ask(b"PATCH", path, body, MERGE)
+            assert status == 200, answer
+            count += 1
+
+    began, cpu = time.perf_counter(), server.cpu()
+    await asyncio.gather(*(worker(index, pipe) for index, pipe in enumerate(pipes)))
+    took, used = time.perf_counter() - began, server.cpu() - cpu
+    report(f"PATCH, durable, {connections} connections", count, took, used)
+    for pipe in pipes:
+        pipe.close()
+
+
+async def gets(server: Server, seconds: float, connections: int) -> None:
+    pipes = [await Pipe(server).open() for _ in range(connections)]
+    await pipes[0].ask(b"POST", SANDBOXES, msgspec.json.encode(sandbox("g")))
+    count = 0
+    end = time.perf_counter() + seconds
+
+    async def worker(pipe: Pipe) -> None:
+        nonlocal count
+        while time.perf_counter() < end:
+            status, _ = await pipe.ask(b"GET", f"{SANDBOXES}/g")
+            assert status == 200
+            count += 1
+
+    began, cpu = time.perf_counter(), server.cpu()
+    await asyncio.gather(*(worker(pipe) for pipe in pipes))
+    report(f"GET, {connections} connections", count, time.perf_counter() - began, server.cpu() - cpu)
+    for pipe in pipes:
+        pipe.close()
+
+
+async def fan_out(server: Server, watchers: int, writers: int, rounds: int) -> None:
+    """Every write reaches every watcher; the cost of the writes alone is measured first and taken off."""
+    pipes = [await Pipe(server).open() for _ in range(writers)]
+    names = [f"w-{watchers}-{writers}-{index}" for index in range(writers)]
+    for name, pipe in zip(names, pipes, strict=True):
+        await pipe.ask(b"POST", SANDBOXES, msgspec.json.encode(sandbox(name)))
+    alone = await _write_rounds(server, pipes, names, rounds, 0)
+    _, listed = await pipes[0].ask(b"GET", SANDBOXES + "?limit=1")
+    since = msgspec.json.decode(listed)["metadata"]["resourceVersion"]
+    seen = [0] * watchers
+    tasks = [asyncio.create_task(_watch(server, since, seen, index)) for index in range(watchers)]
+    await asyncio.sleep(1.0)
+    cpu = server.cpu()
+    began = time.perf_counter()
+    await _write_rounds(server, pipes, names, rounds, rounds)
+    total = writers * rounds
+    deadline = time.perf_counter() + 30
+    while min(seen) < total and time.perf_counter() < deadline:
+        await asyncio.sleep(0.01)
+    took, used = time.perf_counter() - began, server.cpu() - cpu
+    delivered = sum(seen)
+    assert delivered == total * watchers, f"{delivered} of {total * watchers} deliveries"
+    each = (used - alone) / delivered * 1e6
+    print(
+        f"fan-out, {watchers} watchers, {writers} writers: {delivered} deliveries, {delivered / took:,.0f}/s, "
+        f"{each:.1f} us of server CPU per delivery"
+    )
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for pipe in pipes:
+        pipe.close()
+
+
+async def _write_rounds(server: Server, pipes: list[Pipe], names: list[str], rounds: int, first: int) -> float:
+    cpu = server.cpu()
+
+    async def worker(pipe: Pipe, name: str) -> None:
+        for turn in range(rounds):
+            body = b'{"metadata":{"annotations":{"turn":"%d"}}}' % (first + turn)
+            await pipe.ask(b"PATCH", f"{SANDBOXES}/{name}", body, MERGE)
+
+    await asyncio.gather(*(worker(pipe, name) for pipe, name in zip(pipes, names, strict=True)))
+    return server.cpu() - cpu
+
+
+async def _watch(server: Server, since: str, seen: list[int], index: int) -> None:
+    pipe = await Pipe(server).open()
+    pipe.send(b"GET", f"{SANDBOXES}?watch=1&resourceVersion={since}")
+    await pipe.reader.readuntil(b"\r\n\r\n")
+    try:
+        while chunk := await pipe.reader.read(2**20):
+            seen[index] += chunk.count(b'{"type":"MODIFIED"')
+    finally:
+        pipe.close()
+
+
+def report(what: str, count: int, took: float, used: float) -> None:
+    print(
+        f"{what}: {count / took:,.0f}/s, {used / count * 1e6:.0f} us of server CPU each, server {used / took:.0%} busy"
+    )
+
+
+async def measure(server: Server, seconds: float, watchers: int) -> None:
+    await patches(server, 1.0, 8)  # warm up
+    await patches(server, seconds, 1)
+    await patches(server, seconds, 64)
+    await gets(server, seconds, 64)
+    await fan_out(server, watchers, 1, 300)
+    await fan_out(server, watchers, 32, 30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--watchers", type=int, default=100)
+    options = parser.parse_args()
+    others = os.sched_getaffinity(0) - {0}
+    os.sched_setaffinity(0, others or {0})
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder))
+        try:
+            uvloop.run(measure(server, options.seconds, options.watchers))
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What an import costs: nobody pays for what they do not use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import sandpool", {"msgspec", "aiohttp", "uvicorn", "cyclopts", "rich", "yaml", "asyncio"}),
+        ("import sandpool.model.kinds", {"aiohttp", "uvicorn", "cyclopts", "rich", "yaml", "cryptography", "asyncio"}),
+        ("import sandpool.kube.api", {"aiohttp", "uvicorn", "cryptography"}),
+        ("import sandpool.cli.main", {"aiohttp", "uvicorn", "uvloop", "cryptography", "sqlite3", "prometheus_client"}),
+        ("import sandpool.loop.controller", {"uvicorn", "cryptography", "sqlite3", "aiohttp"}),
+    ],
+)
+def test_imports_stay_lazy(statement: str, absent: set[str]) -> None:
+    assert modules_after(statement) & absent == set()

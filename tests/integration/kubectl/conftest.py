@@ -1,0 +1,42 @@
+"""One cluster for all kubectl tests of a worker, a namespace of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from support.cluster import Cluster, running_cluster
+from support.kubectl import Kubectl, kubectl_path
+
+numbers = count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.kubectl)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    kubectl_path()
+    with running_cluster(tmp_path_factory.mktemp("cluster") / "data") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, home: Path) -> Kubectl:
+    """kubectl in a fresh namespace."""
+    admin = Kubectl(cluster.data_dir / "kubeconfig", home)
+    name = f"test-{next(numbers)}"
+    admin("create", "namespace", name)
+    return Kubectl(admin.kubeconfig, home, name)

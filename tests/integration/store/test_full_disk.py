@@ -1,0 +1,103 @@
+"""A disk without room, for real: writes fail and say so, reads go on, and writing goes on once there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.local.store.errors import StoreFailed
+from sandpool.local.store.sqlite_log import SqliteLog
+from sandpool.local.store.store import Store
+from sandpool.model.metadata import NO_REVISION, Revision
+
+KEY = "core/pods/default/one"
+
+
+def encode(revision: Revision) -> bytes:
+    return b"%d" % revision + bytes(60_000)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if made.returncode != 0:
+        pytest.skip("this root may not mount a file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def fill(store: Store, name: str) -> None:
+    for count in range(200):
+        await store.put(f"core/pods/{name}/{count}", NO_REVISION, encode)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+async def test_a_full_disk(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(600_000))
+    store = await Store.open(SqliteLog(small_disk / "store.db"))
+    with pytest.raises(StoreFailed, match=r"make room on the disk|write again"):
+        await fill(store, "first")
+    count = store.count("core/pods/first/")
+    assert count > 3
+    before = store.revision
+    burst = [store.put(f"core/pods/burst/{n}", NO_REVISION, encode) for n in range(20)]
+    failed = await asyncio.gather(*burst, return_exceptions=True)
+    assert all(isinstance(error, StoreFailed) for error in failed)
+    assert (store.revision, store.count("core/pods/first/")) == (before, count)
+    assert store.newest("core/pods/burst/0") is None
+    ballast.unlink()
+    made = await store.put(KEY, NO_REVISION, encode)
+    assert made.revision > before + 20  # revisions of failed writes are not given again
+    await store.close()
+    store = await Store.open(SqliteLog(small_disk / "store.db"))
+    assert store.revision == made.revision
+    assert store.count("") == count + 1
+    await store.close()
+
+
+LIMITED = """
+import asyncio, pathlib, resource, signal, sys
+from sandpool.local.store.errors import StoreFailed
+from sandpool.local.store.sqlite_log import SqliteLog
+from sandpool.local.store.store import Store
+
+async def main(path):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, resource.RLIM_INFINITY))
+    store = await Store.open(SqliteLog(path))
+    count = 0
+    try:
+        while count < 200:
+            await store.put(f"core/pods/default/{count}", 0, lambda r: bytes(60_000))
+            count += 1
+    except StoreFailed as error:
+        assert "write again" in str(error) or "make room" in str(error), error
+    assert 3 < count < 200 and store.count("core/pods/") == count, count
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await store.put("core/pods/default/after", 0, lambda r: bytes(60_000))
+    await store.close()
+    print(count)
+
+asyncio.run(main(pathlib.Path(sys.argv[1])))
+"""
+
+
+async def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    store = await Store.open(SqliteLog(path))
+    assert store.count("") == int(done.stdout) + 1
+    await store.close()

@@ -1,0 +1,163 @@
+"""Builds the real servers that tests are compared with: etcd, kube-apiserver, kube-controller-manager and kubectl.
+
+Sources come from the Go module proxy, so a Go toolchain is all it needs. Only what is missing is built, into a cache
+outside the repository. Binaries in the folder that KUBEBUILDER_ASSETS names win over anything built here.
+Run it as a program (`python tests/kube/build.py`), or import `find` to ask where a binary is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+KUBERNETES = "v1.36.3"
+STAGING = "v0" + KUBERNETES[2:]  # the version under which Kubernetes publishes its k8s.io/* modules
+ETCD = "v3.7.3"
+KUBE_BINARIES = ("kube-apiserver", "kube-controller-manager", "kubectl")
+BINARIES = ("etcd", *KUBE_BINARIES)
+DOWNLOAD_TIMEOUT = 600.0
+BUILD_TIMEOUT = 1800.0
+
+
+class CannotBuild(Exception):
+    """What is missing, and what to do about it."""
+
+
+def cache_folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "sandpool" / "kube" / f"{KUBERNETES}-etcd-{ETCD}"
+
+
+def find(name: str, folder: Path | None = None) -> Path | None:
+    """The binary of that name: from KUBEBUILDER_ASSETS, else built earlier; kubectl also from PATH."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    folders = ([Path(assets)] if assets else []) + [folder or cache_folder()]
+    for candidate in (place / name for place in folders):
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    on_path = shutil.which(name) if name == "kubectl" else None
+    return Path(on_path) if on_path else None
+
+
+def missing(names: Sequence[str], folder: Path | None = None) -> list[str]:
+    return [name for name in names if find(name, folder) is None]
+
+
+def build(names: Sequence[str], folder: Path) -> None:
+    """Builds those of the names that `find` does not know. Each appears in the folder whole or not at all."""
+    wanted = missing(names, folder)
+    if not wanted:
+        return
+    if shutil.which("go") is None:
+        raise CannotBuild(
+            f"{', '.join(wanted)} not found and there is no Go to build them with: install Go 1.26 or newer, "
+            f"or set KUBEBUILDER_ASSETS to a folder that holds {', '.join(BINARIES)}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    work = folder / f".src.{os.getpid()}"
+    for name in wanted:
+        started = time.monotonic()
+        say(f"building {name} ...")
+        module, package = _etcd_module(work) if name == "etcd" else _kube_module(work, name)
+        unfinished = folder / f".{name}.{os.getpid()}"
+        _go("build", "-trimpath", "-ldflags", _linker_flags(), "-o", str(unfinished), package, cwd=module)
+        unfinished.rename(folder / name)
+        say(f"built {folder / name} in {time.monotonic() - started:.0f} s")
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _etcd_module(work: Path) -> tuple[Path, str]:
+    package = "go.etcd.io/etcd/server/v3"
+    return _module(work / "etcd", "go 1.26", [f"require {package} {ETCD}"], [package]), package
+
+
+def _kube_module(work: Path, name: str) -> tuple[Path, str]:
+    """A module that depends on k8s.io/kubernetes. Kubernetes resolves its own libraries from folders in its source
+    tree, which a dependent module does not see, so each of those is pinned to the published twin."""
+    folder = work / "kubernetes"
+    packages = [f"k8s.io/kubernetes/cmd/{binary}" for binary in KUBE_BINARIES]
+    if not (folder / "go.mod").exists():
+        downloaded = json.loads(_go("mod", "download", "-json", f"k8s.io/kubernetes@{KUBERNETES}"))
+        upstream = json.loads(_go("mod", "edit", "-json", downloaded["GoMod"]))
+        _module(folder, f"go {upstream['Go']}", _requirements(upstream), packages)
+    return folder, f"k8s.io/kubernetes/cmd/{name}"
+
+
+def _requirements(upstream: dict[str, Any]) -> list[str]:
+    staged = {r["Old"]["Path"] for r in upstream["Replace"] if r["New"]["Path"].startswith("./staging/")}
+    lines = [f"require k8s.io/kubernetes {KUBERNETES}"]
+    for requirement in upstream["Require"]:
+        path = requirement["Path"]
+        lines.append(f"require {path} {STAGING if path in staged else requirement['Version']}")
+    return lines + [f"replace {path} => {path} {STAGING}" for path in sorted(staged)]
+
+
+def _module(folder: Path, go: str, lines: Sequence[str], imports: Sequence[str]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "go.mod").write_text("\n".join([f"module sandpool.test/{folder.name}", go, *lines, ""]))
+    wanted = "".join(f'import _ "{path}"\n' for path in imports)
+    (folder / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{wanted}")
+    return folder
+
+
+def _linker_flags() -> str:
+    """Without the version stamp a server calls itself v0.0.0 and clients warn about the skew."""
+    major, minor, _ = KUBERNETES[1:].split(".")
+    stamp = "-X k8s.io/component-base/version."
+    return f"-s -w {stamp}gitVersion={KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor}"
+
+
+def _go(*arguments: str, cwd: Path | None = None) -> str:
+    environment = dict(os.environ, CGO_ENABLED="0", GOFLAGS="-mod=mod -buildvcs=false", GOWORK="off")
+    limit = BUILD_TIMEOUT if arguments[0] == "build" else DOWNLOAD_TIMEOUT
+    command = ["go", *arguments]
+    try:
+        # Outside any module `go mod download` works only where no go.mod is in sight.
+        done = subprocess.run(
+            command,
+            cwd=cwd or Path("/"),
+            env=environment,
+            timeout=limit,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as expired:
+        raise CannotBuild(
+            f"`{' '.join(command)}` did not finish within {limit:.0f} s; run it again to go on"
+        ) from expired
+    if done.returncode != 0:
+        raise CannotBuild(f"`{' '.join(command)}` failed with exit code {done.returncode}; its output is above")
+    return done.stdout
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", choices=[*BINARIES, []], default=[], help="default: all of them")
+    parser.add_argument("--into", type=Path, default=cache_folder(), help="default: %(default)s")
+    arguments = parser.parse_args()
+    names = arguments.names or BINARIES
+    try:
+        build(names, arguments.into.absolute())
+    except CannotBuild as trouble:
+        say(f"error: {trouble}")
+        return 1
+    for name in names:
+        print(find(name, arguments.into))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Any schedule of writes, reads and cancellations passes the gate: bounded, in time, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import looptime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandpool.kube.lanes import Lane, LaneGate
+from sandpool.kube.rate import TokenBucket
+from sandpool.loop.clock import LoopClock
+
+
+@dataclass(frozen=True)
+class Request:
+    lane: Lane
+    write: bool
+    at: float
+    lasts: float
+    gives_up: float | None  # so long after `at`
+
+
+# Powers of two, so that virtual time adds up without rounding.
+TIMES = st.integers(0, 40).map(lambda eighths: eighths / 8)
+REQUESTS = st.builds(
+    Request,
+    lane=st.sampled_from(Lane),
+    write=st.booleans(),
+    at=TIMES,
+    lasts=TIMES,
+    gives_up=st.none() | TIMES,
+)
+
+
+class Run:
+    def __init__(self, width: int, qps: float, burst: int) -> None:
+        self.width, self.qps, self.burst = width, qps, burst
+        self.gate = LaneGate(LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), width=width, bucket=TokenBucket(qps, burst))
+        self.flying = {Lane.URGENT: 0, Lane.BACKGROUND: 0}
+        self.passed: list[float] = []
+        self.waits: list[tuple[Request, float]] = []
+
+    async def one(self, request: Request) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(request.at)
+        try:
+            async with asyncio.timeout(request.gives_up):
+                await self.gate.enter(request.lane, request.write)
+                self.waits.append((request, loop.time() - request.at))
+                self.passed.append(loop.time())
+                if request.write:
+                    await self.hold(request)
+        except TimeoutError:
+            pass
+
+    async def hold(self, request: Request) -> None:
+        self.flying[request.lane] += 1
+        try:
+            assert sum(self.flying.values()) == self.gate.in_flight <= self.width
+            assert self.flying[Lane.BACKGROUND] <= max(1, self.width // 2)
+            await asyncio.sleep(request.lasts)
+        finally:
+            self.flying[request.lane] -= 1
+            self.gate.leave(request.lane)
+
+    async def all(self, requests: list[Request]) -> None:
+        async with asyncio.timeout(10_000), asyncio.TaskGroup() as group:
+            for request in requests:
+                group.create_task(self.one(request))
+
+
+def play(requests: list[Request], width: int, qps: float, burst: int) -> Run:
+    async def main() -> Run:
+        run = Run(width, qps, burst)
+        await run.all(requests)
+        return run
+
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def check(run: Run, requests: list[Request]) -> None:
+    assert (run.gate.in_flight, run.gate.waiting) == (0, 0)
+    patient = sum(request.gives_up is None for request in requests)
+    assert len(run.passed) >= patient, "whoever waits long enough passes"
+    if run.qps > 0:
+        for index, at in enumerate(run.passed):
+            assert index + 1 <= run.burst + at * run.qps + 1e-3
+    else:
+        assert all(wait == 0 for request, wait in run.waits if not request.write)
+    if run.qps <= 0 and run.width >= 2 * len(requests):
+        for request, wait in run.waits:
+            assert wait <= (2.0 if request.lane is Lane.BACKGROUND else 0.0), (
+                "with room for all, only the rest is waited for"
+            )
+
+
+SCHEDULES = {
+    "requests": st.lists(REQUESTS, max_size=14),
+    "width": st.sampled_from([1, 2, 3, 64]),
+    "qps": st.sampled_from([0.0, 0.0, 0.5, 4.0]),
+    "burst": st.integers(1, 4),
+}
+
+
+@given(**SCHEDULES)
+@settings(deadline=None)
+def test_schedules(requests: list[Request], width: int, qps: float, burst: int) -> None:
+    check(play(requests, width, qps, burst), requests)
+
+
+@pytest.mark.long
+@given(**SCHEDULES)
+@settings(deadline=None, max_examples=5000)
+def test_many_schedules(requests: list[Request], width: int, qps: float, burst: int) -> None:
+    check(play(requests, width, qps, burst), requests)

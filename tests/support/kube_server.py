@@ -1,0 +1,259 @@
+"""A real etcd and kube-apiserver on loopback, for one test run: started, filled with our CRDs, stopped by pid.
+
+Everything (data, certificates, logs) lives in one temporary folder that goes away with it. There are no nodes, so pods
+stay Pending; with `controllers=True` a kube-controller-manager collects garbage and finishes deleted namespaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kube.build import find, missing
+from support.kube_certificates import Authority
+
+CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager")
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 15.0
+
+
+class ServerFailed(Exception):
+    """A server did not start; the message ends with the last lines that it logged."""
+
+
+@dataclass
+class KubeServer:
+    url: str
+    token: str
+    folder: Path
+    etcd_url: str
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """One plain request, for preparing a test; raises on anything but success."""
+        request = urllib.request.Request(self.url + path, method=method)
+        request.add_header("Authorization", f"Bearer {self.token}")
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            request.add_header("Content-Type", content_type)
+        context = ssl.create_default_context(cafile=str(self.ca))
+        with urllib.request.urlopen(request, data=data, context=context, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text.startswith(b"{") else text.decode()
+
+    def compact(self) -> None:
+        """Makes etcd forget all history, as it does by itself every five minutes on a cluster."""
+        status = self._etcd("/v3/maintenance/status", {})
+        self._etcd("/v3/kv/compaction", {"revision": status["header"]["revision"], "physical": True})
+
+    def _etcd(self, path: str, body: Any) -> Any:
+        request = urllib.request.Request(self.etcd_url + path, data=json.dumps(body).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def log(self, name: str) -> str:
+        text = (self.folder / f"{name}.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-15:])
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def lacking() -> str:
+    """Why no server can be started here; empty when one can."""
+    absent = missing(NEEDED)
+    if not absent:
+        return ""
+    return f"{', '.join(absent)} not found: run `python tests/kube/build.py` or set KUBEBUILDER_ASSETS"
+
+
+@contextlib.contextmanager
+def running(*, controllers: bool = True, crds: Path = CRDS) -> Iterator[KubeServer]:
+    server = start(controllers=controllers, crds=crds)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def start(*, controllers: bool = True, crds: Path = CRDS) -> KubeServer:
+    folder = Path(tempfile.mkdtemp(prefix="sandpool-kube-"))
+    client_port, peer_port, api_port = _free_ports(3)
+    server = KubeServer(
+        url=f"https://127.0.0.1:{api_port}",
+        token=secrets.token_urlsafe(24),
+        folder=folder,
+        etcd_url=f"http://127.0.0.1:{client_port}",
+    )
+    try:
+        _write_credentials(server)
+        _launch(server, "etcd", _etcd_flags(server, peer_port))
+        _launch(server, "kube-apiserver", _apiserver_flags(server, api_port))
+        _wait_ready(server)
+        apply_crds(server, crds)
+        if controllers:  # last: its collector looks for new kinds only every 30 s
+            _launch(server, "kube-controller-manager", _controller_flags(server))
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _write_credentials(server: KubeServer) -> None:
+    authority = Authority("sandpool test CA")
+    authority.write_ca(server.folder / "ca")
+    authority.write_server(
+        server.folder / "server", names=["localhost", "kubernetes.default.svc"], addresses=["127.0.0.1"]
+    )
+    authority.write_signing_key(server.folder / "accounts")
+    (server.folder / "tokens.csv").write_text(f'{server.token},admin,admin,"system:masters"\n')
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [
+            {"name": "test", "cluster": {"server": server.url, "certificate-authority": str(server.ca)}},
+        ],
+        "users": [{"name": "admin", "user": {"token": server.token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+    }
+    server.kubeconfig.write_text(yaml.safe_dump(config))
+
+
+def _etcd_flags(server: KubeServer, peer_port: int) -> list[str]:
+    peer = f"http://127.0.0.1:{peer_port}"
+    return [
+        f"--data-dir={server.folder / 'etcd'}",
+        f"--listen-client-urls={server.etcd_url}",
+        f"--advertise-client-urls={server.etcd_url}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",  # the data dies with the test
+        "--log-level=warn",
+    ]
+
+
+def _apiserver_flags(server: KubeServer, port: int) -> list[str]:
+    return [
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--etcd-servers={server.etcd_url}",
+        f"--tls-cert-file={server.folder / 'server.crt'}",
+        f"--tls-private-key-file={server.folder / 'server.key'}",
+        f"--token-auth-file={server.folder / 'tokens.csv'}",
+        "--authorization-mode=RBAC",
+        # Its job needs the controllers that make accounts and tokens; without them it would refuse every pod.
+        "--disable-admission-plugins=ServiceAccount",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={server.folder / 'accounts.pub'}",
+        f"--service-account-signing-key-file={server.folder / 'accounts.key'}",
+        "--service-cluster-ip-range=10.96.0.0/24",
+        "--endpoint-reconciler-type=none",  # it refuses to advertise a loopback address
+        "--profiling=false",
+    ]
+
+
+def _controller_flags(server: KubeServer) -> list[str]:
+    return [
+        f"--kubeconfig={server.kubeconfig}",
+        f"--authentication-kubeconfig={server.kubeconfig}",
+        f"--authorization-kubeconfig={server.kubeconfig}",
+        "--controllers=garbage-collector-controller,namespace-controller",
+        "--secure-port=0",
+        "--leader-elect=false",
+        "--profiling=false",
+    ]
+
+
+def _launch(server: KubeServer, name: str, flags: Sequence[str]) -> None:
+    binary = find(name)
+    if binary is None:
+        raise ServerFailed(lacking())
+    with (server.folder / f"{name}.log").open("wb") as log:
+        command = [str(binary), *flags]
+        server.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+
+def _wait_ready(server: KubeServer) -> None:
+    _wait_for(server, "kube-apiserver", lambda: server.request("GET", "/readyz") == "ok")
+
+
+def _wait_for(server: KubeServer, name: str, check: Any) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    trouble = "no answer"
+    while time.monotonic() < deadline:
+        if any(process.poll() is not None for process in server.processes):
+            break
+        try:
+            if check():
+                return
+        except (OSError, urllib.error.URLError) as error:
+            trouble = str(error)
+        time.sleep(0.05)
+    raise ServerFailed(f"{name} is not ready ({trouble}):\n{server.log('etcd')}\n{server.log('kube-apiserver')}")
+
+
+def apply_crds(server: KubeServer, folder: Path) -> None:
+    """Creates each CRD of the folder and waits until its objects are served."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    names = []
+    for file in sorted(folder.glob("*.yaml")):
+        for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader):
+            names.append(document["metadata"]["name"])
+            server.request("POST", path, document)
+    for name in names:
+        _wait_for(server, name, lambda name=name: _served(server, server.request("GET", f"{path}/{name}")))
+
+
+def _served(server: KubeServer, crd: Any) -> bool:
+    conditions = {c["type"]: c["status"] for c in crd.get("status", {}).get("conditions", [])}
+    if conditions.get("Established") != "True":
+        return False
+    spec = crd["spec"]
+    version = next(v["name"] for v in spec["versions"] if v["storage"])
+    # Established says that it soon will be served; a list says that it is.
+    server.request("GET", f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
+    return True

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.kube.errors import BadRequest, Invalid, TooLarge, UnsupportedMedia
+from sandpool.local.apiserver import body
+from sandpool.local.apiserver.body import Malformed, Unread, decode, decode_media, decode_object
+from sandpool.local.apiserver.handlers.write import check_kind, decode_patch, patch_type
+from sandpool.local.apiserver.malformed import complaint
+from sandpool.local.apiserver.manifest import YamlError, from_yaml
+from sandpool.model.kinds import CONFIG_MAPS, PODS, SANDBOXES
+from sandpool.model.patches import Patch, PatchType
+
+
+def arriving(*messages: dict[str, Any]) -> Any:
+    waiting = list(messages)
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0)
+
+    return receive
+
+
+def read(receive: Any, limit: int, length: bytes | None = None) -> bytes:
+    return asyncio.run(body.read(receive, limit, length))
+
+
+def part(content: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": content, "more_body": more}
+
+
+def test_a_body_arrives_whole_or_in_parts() -> None:
+    assert read(arriving(part(b"abc")), 3) == b"abc"
+    assert read(arriving(part(b"a", True), part(b"b", True), part(b"c")), 3) == b"abc"
+
+
+def test_a_body_is_refused_as_soon_as_it_is_too_long() -> None:
+    with pytest.raises(TooLarge, match="Request entity too large: limit is 2"):
+        read(arriving(part(b"abc")), 2)
+    with pytest.raises(TooLarge):
+        read(arriving(part(b"ab", True), part(b"c", True)), 2)  # the rest is never asked for
+    with pytest.raises(TooLarge):
+        read(arriving(), 2, b"3")  # nor anything, if its length is declared
+
+
+def test_a_client_that_leaves() -> None:
+    with pytest.raises(Unread):
+        read(arriving(part(b"a", True), {"type": "http.disconnect"}), 9)
+    with pytest.raises(Unread):
+        read(arriving({"type": "http.disconnect"}), 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "unexpected end of JSON input"),
+        ("{", "unexpected end of JSON input"),
+        ('{"a": "b', "unexpected end of JSON input"),
+        ("{bad", "invalid character 'b' looking for beginning of object key string"),
+        ('{"a":1,}', "invalid character '}' looking for beginning of object key string"),
+        ('{"a" 1}', "invalid character '1' after object key"),
+        ('{"a":1 "b"}', "invalid character '\"' after object key:value pair"),
+        ("[1 2]", "invalid character '2' after array element"),
+        ("[1,]", "invalid character ']' looking for beginning of value"),
+        ("hello", "invalid character 'h' looking for beginning of value"),
+        ("{} x", "invalid character 'x' after top-level value"),
+        ('"\\q"', "invalid character 'q' in string escape code"),
+        ('"a\nb"', "invalid character '\\n' in string literal"),
+        ("'x'", "invalid character '\\'' looking for beginning of value"),
+    ],
+)
+def test_what_go_would_say(text: str, words: str) -> None:
+    assert complaint(text.encode()) == words
+
+
+_documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(_documents)
+def test_of_good_json_there_is_nothing_to_complain(document: Any) -> None:
+    assert complaint(json.dumps(document).encode()) == ""
+
+
+@given(st.text(alphabet='{}[]",:01e-.tru\\ \nnl', max_size=30))
+def test_bad_json_always_gets_a_complaint(text: str) -> None:
+    try:
+        json.loads(text)
+    except ValueError:
+        assert complaint(text.encode()) != ""
+
+
+def test_depth() -> None:
+    assert decode(b"[" * 200 + b"]" * 200, 200) is not None
+    for depth in (201, 1000, 100_000):
+        with pytest.raises(Malformed, match="exceeded max depth"):
+            decode(b"[" * depth + b"]" * depth, 200)
+    wide = b"[" + b"{}," * 10_000 + b"{}]"
+    assert len(decode(wide, 200)) == 10_001
+
+
+def test_invalid_utf8() -> None:
+    with pytest.raises(Malformed):
+        decode(b'{"a":"\xff\xfe"}', 200)
+
+
+def test_what_is_no_object_is_unrecognized() -> None:
+    with pytest.raises(BadRequest) as caught:
+        decode_object(b"{bad", "application/json", "Pod", 200)
+    assert caught.value.message == (
+        "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: "
+        "invalid character 'b' looking for beginning of object key string ({bad)"
+    )
+    with pytest.raises(BadRequest, match=r"cannot unmarshal array .* \(5b5d\)"):
+        decode_object(b"[]", "", "Pod", 200)
+    with pytest.raises(BadRequest, match=r"unexpected end of JSON input \(<empty>\)"):
+        decode_object(b"", "", "Pod", 200)
+
+
+def test_media_types() -> None:
+    assert decode_media(b'{"a":1}', "", 200) == {"a": 1}
+    assert decode_media(b"a: 1", "application/yaml", 200) == {"a": 1}
+    with pytest.raises(UnsupportedMedia, match="the body of the request was in an unknown format"):
+        decode_media(b"{}", "text/plain", 200)
+
+
+def test_yaml_is_read_as_the_json_that_it_stands_for() -> None:
+    text = b'a: 2024-01-01\nb: [yes, 1, 0.5, null, "x"]\n1: {<<: x}\n'
+    assert msgspec.json.decode(from_yaml(text)) == {"a": "2024-01-01", "b": [True, 1, 0.5, None, "x"], "1": {"<<": "x"}}
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "a: &x 1\nb: *x", "!!python/object:os.system {}", "? [a]\n: 1", "a: !!binary aGk="]
+)
+def test_yaml_beyond_json_is_refused(text: str) -> None:
+    with pytest.raises(YamlError, match="yaml"):
+        from_yaml(text.encode())
+
+
+SANDBOX = {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox"}
+
+
+def test_kinds_that_fit() -> None:
+    check_kind(SANDBOXES, True, SANDBOX, b"")
+    check_kind(CONFIG_MAPS, False, {}, b"")
+    check_kind(CONFIG_MAPS, False, {"kind": "ConfigMap"}, b"")
+
+
+def test_kinds_that_do_not_fit() -> None:
+    with pytest.raises(BadRequest, match=r"Object 'Kind' is missing in '\{\}' \(\{\}\)"):
+        check_kind(SANDBOXES, True, {}, b"{}")
+    with pytest.raises(BadRequest) as version:
+        check_kind(SANDBOXES, True, SANDBOX | {"apiVersion": "v9"}, b"")
+    assert version.value.message == (
+        "the API version in the data (v9) does not match the expected API version (agents.x-k8s.io/v1beta1)"
+    )
+    with pytest.raises(
+        Invalid, match=r'Pod\.agents.x-k8s\.io "a" is invalid: kind: Invalid value: "Pod": must be Sandbox'
+    ):
+        check_kind(SANDBOXES, True, SANDBOX | {"kind": "Pod", "metadata": {"name": "a"}}, b"")
+    with pytest.raises(BadRequest, match='Pod in version "v1" cannot be handled as a ConfigMap'):
+        check_kind(CONFIG_MAPS, False, {"kind": "Pod", "apiVersion": "v1"}, b"")
+
+
+def test_patch_types() -> None:
+    assert patch_type("application/merge-patch+json", SANDBOXES) is PatchType.MERGE
+    assert patch_type("application/strategic-merge-patch+json", PODS) is PatchType.STRATEGIC
+    with pytest.raises(UnsupportedMedia, match="accepted media types include: application/json-patch"):
+        patch_type("application/strategic-merge-patch+json", SANDBOXES)
+    with pytest.raises(UnsupportedMedia, match="use kubectl apply without --server-side"):
+        patch_type("application/apply-patch+yaml", SANDBOXES)
+    with pytest.raises(UnsupportedMedia):
+        patch_type("", SANDBOXES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "words"),
+    [
+        (
+            PatchType.MERGE,
+            b"[]",
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+        ),
+        (PatchType.MERGE, b"{", "error decoding patch: unexpected end of JSON input"),
+        (PatchType.MERGE, b"null", "Invalid JSON Patch"),
+        (
+            PatchType.JSON,
+            b"{}",
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ),
+        (
+            PatchType.JSON,
+            b"[1]",
+            "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+        ),
+        (PatchType.STRATEGIC, b"{", "unexpected end of JSON input"),
+    ],
+)
+def test_bad_patches(kind: PatchType, raw: bytes, words: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        decode_patch(kind, raw, 200)
+    assert caught.value.message == words
+
+
+def test_good_patches() -> None:
+    assert decode_patch(PatchType.MERGE, b'{"a":null}', 200) == Patch(PatchType.MERGE, {"a": None})
+    assert decode_patch(PatchType.JSON, b"[]", 200) == Patch(PatchType.JSON, [])

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.local.apiserver.protobuf.decode import MAGIC, from_protobuf
+from sandpool.local.apiserver.protobuf.wire import WireError, fields, signed, varint
+
+
+def number(value: int) -> bytes:
+    value &= 2**64 - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def text(field: int, content: bytes | str) -> bytes:
+    content = content.encode() if isinstance(content, str) else content
+    return number(field << 3 | 2) + number(len(content)) + content
+
+
+def integer(field: int, value: int) -> bytes:
+    return number(field << 3) + number(value)
+
+
+def envelope(version: str, kind: str, raw: bytes) -> bytes:
+    return MAGIC + text(1, text(1, version) + text(2, kind)) + text(2, raw)
+
+
+def test_what_kubectl_sends_for_a_namespace() -> None:
+    """As recorded: Go writes empty text and an empty time where JSON would leave them out."""
+    recorded = base64.b64decode("azhzAAoPCgJ2MRIJTmFtZXNwYWNlEhoKEgoCenoSABoAIgAqADIAOABCABIAGgIKABoAIgA=")
+    assert from_protobuf(recorded) == {
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "zz"}, "spec": {}, "status": {},
+    }  # fmt: skip
+
+
+def decoded(version: str, kind: str, raw: bytes) -> dict[str, Any]:
+    return from_protobuf(envelope(version, kind, raw))
+
+
+def test_maps_bytes_and_pointers() -> None:
+    raw = text(2, text(1, "k") + text(2, b"\x00\xff")) + text(2, text(1, "empty")) + text(3, "Opaque") + integer(5, 0)
+    secret = decoded("v1", "Secret", raw)
+    assert secret["data"] == {"k": "AP8=", "empty": ""}
+    assert (secret["type"], secret["immutable"]) == ("Opaque", False)  # a pointer to false is not nothing
+
+
+def test_quantities_ports_times_and_inlined_fields() -> None:
+    limits = text(1, text(1, "cpu") + text(2, text(1, "500m")))
+    probe = text(1, text(2, text(1, "/") + text(2, integer(1, 1) + text(3, "http")))) + integer(2, 5)
+    container = text(1, "c") + text(2, "") + text(8, limits) + text(10, probe) + integer(16, 0)
+    pod = decoded("v1", "Pod", text(1, text(1, "p") + text(9, integer(1, 1_700_000_000))) + text(2, text(2, container)))
+    assert pod["metadata"] == {"name": "p", "deletionTimestamp": "2023-11-14T22:13:20Z"}
+    assert pod["spec"]["containers"] == [
+        {
+            "name": "c",
+            "resources": {"limits": {"cpu": "500m"}},
+            "livenessProbe": {"httpGet": {"path": "/", "port": "http"}, "initialDelaySeconds": 5},
+        }
+    ]
+
+
+def test_negative_and_repeated_numbers() -> None:
+    plain = integer(4, 5) + integer(4, -1)
+    packed = text(4, number(5) + number(-1))
+    for groups in (plain, packed):
+        pod = decoded("v1", "Pod", text(2, text(14, groups)))
+        assert pod["spec"]["securityContext"]["supplementalGroups"] == [5, -1]
+
+
+def test_times_with_microseconds() -> None:
+    lease = decoded("coordination.k8s.io/v1", "Lease", text(2, text(4, integer(1, 1) + integer(2, 5000))))
+    assert lease["spec"] == {"renewTime": "1970-01-01T00:00:01.000005Z"}
+
+
+def test_reviews_and_options() -> None:
+    attributes = text(1, "default") + text(2, "get") + text(5, "pods")
+    review = decoded("authorization.k8s.io/v1", "SelfSubjectAccessReview", text(2, text(1, attributes)))
+    assert review["spec"] == {"resourceAttributes": {"namespace": "default", "verb": "get", "resource": "pods"}}
+    options = decoded("v1", "DeleteOptions", integer(1, 0) + text(2, text(1, "u")) + text(4, "Background"))
+    assert {key: options[key] for key in ("gracePeriodSeconds", "preconditions", "propagationPolicy")} == {
+        "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}, "propagationPolicy": "Background",
+    }  # fmt: skip
+
+
+def test_unknown_fields_are_skipped() -> None:
+    raw = integer(999, 7) + text(998, "x") + number(997 << 3 | 1) + b"12345678" + number(996 << 3 | 5) + b"1234"
+    assert decoded("v1", "ConfigMap", raw) == {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        MAGIC,
+        envelope("v1", "Deployment", b""),
+        envelope("agents.x-k8s.io/v1beta1", "Sandbox", b""),
+        envelope("v1", "ConfigMap", b"\x0a\xff"),
+        envelope("v1", "ConfigMap", integer(1, 5)),
+        envelope("v1", "ConfigMap", b"\x03"),
+        envelope("v1", "ConfigMap", b"\xff" * 11),
+        envelope("v1", "ConfigMap", b"\x00"),
+        MAGIC + text(1, text(1, "v1") + text(2, "ConfigMap")) + text(3, "gzip"),
+    ],
+)
+def test_what_is_no_such_message(body: bytes) -> None:
+    with pytest.raises(WireError):
+        from_protobuf(body)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_get_an_answer(raw: bytes) -> None:
+    for kind in ("Pod", "ConfigMap", "Secret"):
+        try:
+            assert decoded("v1", kind, raw)["kind"] == kind
+        except (WireError, UnicodeDecodeError, ValueError):
+            pass
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers(value: int) -> None:
+    raw, end = varint(number(value), 0)
+    assert (signed(raw), end) == (value, len(number(value)))
+
+
+def test_fields() -> None:
+    assert list(fields(integer(1, 5) + text(2, "x"))) == [(1, 5), (2, b"x")]

@@ -1,0 +1,108 @@
+"""Events go an hour after they were last told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sandpool.local.expiry import EventExpiry, last_told
+from sandpool.local.objects.objects import Objects
+from sandpool.local.store.memory_log import MemoryLog
+from sandpool.local.store.store import Store
+from sandpool.loop.clock import LoopClock
+from sandpool.model import kinds
+from sandpool.model.times import micro, seconds
+from support.local_objects import START, Bench
+from support.local_parts import running
+
+pytestmark = pytest.mark.looptime
+
+
+async def world() -> tuple[Bench, LoopClock]:
+    store = await Store.open(MemoryLog())
+    clock = LoopClock(START)
+    uids = iter(range(1, 1000))
+    b = Bench(store, Objects(store, clock.now, lambda: f"uid-{next(uids)}"))
+    await b.create(kinds.NAMESPACES, {"metadata": {"name": "default"}})
+    return b, clock
+
+
+def event(name: str, **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "involvedObject": {"namespace": "default"}, **fields}
+
+
+async def test_after_an_hour() -> None:
+    b, clock = await world()
+    async with running(EventExpiry(b.store, b.objects, clock)):
+        await b.create(kinds.EVENTS, event("first"))
+        await clock.sleep(1800)
+        await b.create(kinds.EVENTS, event("second"))
+        await clock.sleep(1799)
+        assert b.names_of(kinds.EVENTS) == ["first", "second"]
+        await clock.sleep(62)
+        assert b.names_of(kinds.EVENTS) == ["second"]
+        await clock.sleep(1800)
+        assert b.names_of(kinds.EVENTS) == []
+    await b.store.close()
+
+
+async def test_told_again_lives_longer() -> None:
+    b, clock = await world()
+    async with running(EventExpiry(b.store, b.objects, clock)):
+        await b.create(kinds.EVENTS, event("e"))
+        await clock.sleep(3000)
+        await b.patch(kinds.EVENTS, "e", {"count": 2, "lastTimestamp": seconds(clock.now())})
+        await clock.sleep(3500)
+        assert b.names_of(kinds.EVENTS) == ["e"]
+        await clock.sleep(200)
+        assert b.names_of(kinds.EVENTS) == []
+    await b.store.close()
+
+
+async def test_what_was_there_before_the_start() -> None:
+    b, clock = await world()
+    await b.create(kinds.EVENTS, event("old"))
+    await clock.sleep(5000)
+    await b.create(kinds.EVENTS, event("new"))
+    async with running(EventExpiry(b.store, b.objects, clock)):
+        await clock.sleep(1)
+        assert b.names_of(kinds.EVENTS) == ["new"]
+    await b.store.close()
+
+
+async def test_own_lifetime_and_many() -> None:
+    b, clock = await world()
+    async with running(EventExpiry(b.store, b.objects, clock, timedelta(seconds=10))):
+        for index in range(700):
+            await b.create(kinds.EVENTS, event(f"e{index}"))
+        await clock.sleep(9)
+        assert len(b.names_of(kinds.EVENTS)) == 700
+        await clock.sleep(2)
+        assert b.names_of(kinds.EVENTS) == []
+    await b.store.close()
+
+
+async def test_other_kinds_stay() -> None:
+    b, clock = await world()
+    async with running(EventExpiry(b.store, b.objects, clock)):
+        await b.create(kinds.CONFIG_MAPS, {"metadata": {"name": "c"}})
+        await clock.sleep(10_000)
+        assert b.names_of(kinds.CONFIG_MAPS) == ["c"]
+    await b.store.close()
+
+
+def test_last_told() -> None:
+    def told(**fields: str) -> str:
+        parts = {"metadata": f'{{"creationTimestamp":"{seconds(START)}"}}', **fields}
+        text = ",".join(f'"{key}":{value}' for key, value in parts.items())
+        return seconds(last_told(f"{{{text}}}".encode(), START + timedelta(hours=10)))
+
+    later = START + timedelta(hours=2)
+    assert told() == seconds(START)
+    assert told(lastTimestamp=f'"{seconds(later)}"') == seconds(later)
+    assert told(eventTime=f'"{micro(later)}"', lastTimestamp="null") == seconds(later)
+    assert told(series=f'{{"count":2,"lastObservedTime":"{micro(later)}"}}') == seconds(later)
+    future = seconds(START + timedelta(hours=99))
+    assert told(lastTimestamp=f'"{future}"') == seconds(START + timedelta(hours=10))

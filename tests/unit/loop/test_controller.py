@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sandpool.kube.api import Event, EventType
+from sandpool.kube.errors import Conflict, NotFound, TooManyRequests, Unavailable
+from sandpool.loop.cache import Cache
+from sandpool.loop.clock import LoopClock
+from sandpool.loop.controller import Controller, Limits
+from sandpool.loop.errors import Terminal, Unobserved
+from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
+from sandpool.loop.queue import Priority
+from sandpool.model.core import ConfigMap
+from sandpool.model.kinds import CONFIG_MAPS
+from sandpool.model.metadata import Key, Metadata, Revision, Uid
+from sandpool.telemetry.metrics import OUTCOMES, Metrics
+from sandpool.telemetry.story import Story, note
+from support.loop_cluster import START
+
+pytestmark = pytest.mark.looptime
+
+Outcomes = dict[str, list[Done | Exception]]
+
+
+class Bench:
+    """A controller whose reconciles end as a script says; then with Done."""
+
+    def __init__(self, script: list[Any], limits: Limits = Limits(workers=2)) -> None:
+        self.clock = LoopClock(START)
+        self.metrics = Metrics()
+        self.story = Story()
+        self.script = script
+        self.ran: list[tuple[str, float]] = []
+        self.controller: Controller[str] = Controller(
+            "test", self.reconcile, self.clock, self.metrics, self.story, limits
+        )
+
+    async def reconcile(self, key: str) -> Done:
+        self.ran.append((key, round(self.clock.monotonic(), 3)))
+        note(f"plan {len(self.ran)}")
+        step = self.script.pop(0) if self.script else Done()
+        if callable(step):
+            step = await step()
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    async def run(self, seconds: float, work: Callable[[], Awaitable[None]] | None = None) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.controller.run())
+            if work is not None:
+                await work()
+            await asyncio.sleep(seconds)
+            self.controller.stop()
+
+    def count(self, outcome: str) -> float:
+        return (
+            self.metrics.registry.get_sample_value(
+                "sandpool_reconciles_total", {"controller": "test", "outcome": outcome}
+            )
+            or 0.0
+        )
+
+    @property
+    def moments(self) -> list[float]:
+        return [moment for _, moment in self.ran]
+
+
+async def test_done_is_done() -> None:
+    bench = Bench([])
+    bench.controller.wake("k", "test")
+    await bench.run(1000)
+    assert bench.ran == [("k", 0.0)]
+    assert bench.count("done") == 1
+
+
+async def test_again_at_and_again_after() -> None:
+    bench = Bench([Done(again_after=10), Done(again_at=START + timedelta(seconds=25)), Done(again_at=START)])
+    bench.controller.wake("k", "test")
+    await bench.run(1000)
+    assert bench.moments == [0, 10, 25, 25]
+    assert bench.count("again") == 3
+
+
+async def test_an_earlier_wake_up_replaces_the_pending_one() -> None:
+    """Whoever looked at everything says anew when to look again; the old moment is not kept beside it."""
+    bench = Bench([Done(again_after=100), Done(again_after=100)])
+    bench.controller.wake("k", "test")
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(50)
+        bench.controller.wake("k", "changed")
+
+    await bench.run(1000, meanwhile)
+    assert bench.moments == [0, 50, 150]
+
+
+async def test_a_terminal_end_keeps_the_pending_one() -> None:
+    bench = Bench([Done(again_after=100), Terminal("TemplateMissing", "no template x")])
+    bench.controller.wake("k", "test")
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(50)
+        bench.controller.wake("k", "changed")
+
+    await bench.run(1000, meanwhile)
+    assert bench.moments == [0, 50, 100]
+    assert bench.count("terminal") == 1
+
+
+async def test_errors_back_off_per_key_and_log_one_line_with_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    errors = [NotFound("x"), Unavailable("y"), ZeroDivisionError()]
+    bench = Bench([*errors, Done(), ValueError()], Limits(workers=1, first_delay=1, longest_delay=3))
+    bench.controller.wake("k", "test")
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(100)
+        bench.controller.wake("k", "test")
+
+    with caplog.at_level(logging.INFO, "sandpool"):
+        await bench.run(1000, meanwhile)
+    assert bench.moments == [0, 1, 3, 6, 100, 101], "1, 2, then 3 at most; success starts over"
+    assert bench.count("error") == 4
+    lines = [record for record in caplog.records if record.message == "reconcile failed"]
+    assert len(lines) == 4
+    assert all(line.exc_info for line in lines)
+    assert lines[0].keys["key"] == "k"  # type: ignore[attr-defined]
+    assert lines[0].keys["rid"] == "test-1"  # type: ignore[attr-defined]
+
+
+async def test_conflict_is_tried_again_at_once_but_not_for_ever() -> None:
+    bench = Bench([Conflict("x")] * 12, Limits(workers=1, first_delay=1, conflicts=8))
+    bench.controller.wake("k", "test")
+    await bench.run(1000)
+    assert bench.moments[:9] == [0.0] * 9
+    assert bench.moments[9:] == [1, 3, 7, 15]
+    assert bench.count("conflict") == 8
+    assert bench.count("error") == 4
+
+
+async def test_too_many_requests_waits_as_told() -> None:
+    bench = Bench([TooManyRequests("busy", retry_after=7), TooManyRequests("busy")], Limits(throttled=3))
+    bench.controller.wake("k", "test")
+    await bench.run(1000)
+    assert bench.moments == [0, 7, 10]
+    assert bench.count("throttled") == 2
+
+
+async def test_unobserved_waits_for_the_revision_and_for_nothing_else() -> None:
+    cache: Cache[ConfigMap] = Cache(CONFIG_MAPS)
+    bench = Bench([Unobserved("k", Revision(5), cache)])
+    bench.controller.wake("k", "test")
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(4)
+        cache.replace([], Revision(4))
+        await asyncio.sleep(4)
+        cache.apply(Event(EventType.BOOKMARK, None, Revision(6)))
+
+    await bench.run(1000, meanwhile)
+    assert bench.moments == [0, 8], "no timed look in between, and none later"
+    assert bench.count("unobserved") == 1
+
+
+async def test_a_revision_that_never_comes_raises_an_alarm() -> None:
+    cache: Cache[ConfigMap] = Cache(CONFIG_MAPS)
+    bench = Bench([Unobserved("k", Revision(5), cache)], Limits(alarm=30))
+    bench.controller.wake("k", "test")
+    await bench.run(1000)
+    assert bench.moments == [0, 30]
+
+
+async def test_its_own_time_limit_is_a_failure() -> None:
+    async def hang() -> Done:
+        await asyncio.Event().wait()
+        return Done()
+
+    bench = Bench([hang, TimeoutError("somebody else's")], Limits(timeout=60, first_delay=1))
+    bench.controller.wake("k", "test")
+    await bench.run(1000)
+    assert bench.moments == [0, 61, 63]
+    assert bench.count("timeout") == 1
+    assert bench.count("error") == 1
+
+
+async def test_a_cancellation_from_inside_does_not_end_the_worker() -> None:
+    async def awaits_something_cancelled() -> Done:
+        future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        return await future
+
+    bench = Bench([awaits_something_cancelled], Limits(workers=1, first_delay=1))
+    bench.controller.wake("k", "test")
+    await bench.run(1000)
+    assert bench.moments == [0, 1]
+    assert bench.count("error") == 1
+
+
+async def test_stop_finishes_what_waits_and_what_runs() -> None:
+    async def slow() -> Done:
+        await asyncio.sleep(10)
+        return Done(again_after=1)
+
+    bench = Bench([slow, slow, slow], Limits(workers=1))
+    for key in "abc":
+        bench.controller.wake(key, "test")
+    await bench.run(5)
+    assert [key for key, _ in bench.ran] == ["a", "b", "c"]
+    assert bench.clock.monotonic() == 30
+
+
+def a_map(name: str, revision: int, owner: str, **data: str) -> ConfigMap:
+    return ConfigMap(
+        metadata=Metadata(
+            namespace="ns", name=name, uid=Uid(name), resource_version=str(revision), labels={"owner": owner}
+        ),
+        data=data,
+    )
+
+
+async def test_a_trigger_wakes_only_for_what_is_read_and_wakes_old_and_new_owners() -> None:
+    bench = Bench([], Limits(workers=1))
+    cache: Cache[ConfigMap] = Cache(CONFIG_MAPS)
+    bench.controller.on(
+        cache,
+        lambda obj: [obj.metadata.labels["owner"]],
+        reduce=lambda obj: None if "ignore" in obj.data else (obj.metadata.labels["owner"], obj.data.get("read")),
+    )
+
+    async def step(obj: ConfigMap, type_: EventType = EventType.MODIFIED) -> list[str]:
+        bench.ran.clear()
+        cache.apply(Event(type_, obj, obj.metadata.revision))
+        await asyncio.sleep(1)
+        return [key for key, _ in bench.ran]
+
+    async def steps() -> None:
+        assert await step(a_map("a", 1, "p", read="1"), EventType.ADDED) == ["p"]
+        assert await step(a_map("a", 2, "p", read="1", unread="1")) == []
+        assert await step(a_map("a", 3, "p", read="2", unread="1")) == ["p"]
+        assert await step(a_map("a", 4, "q", read="2")) == ["p", "q"], "the former owner learns of its loss"
+        assert await step(a_map("a", 5, "q", ignore="")) == ["q"], "it stops to matter"
+        assert await step(a_map("a", 6, "q", ignore="", read="7")) == []
+        assert await step(a_map("a", 7, "q", ignore=""), EventType.DELETED) == []
+        assert await step(a_map("b", 8, "q", ignore=""), EventType.ADDED) == []
+
+    await bench.run(0, steps)
+
+
+async def test_priority_comes_from_the_trigger_and_stays_with_the_key() -> None:
+    bench = Bench([TooManyRequests("busy", retry_after=1)], Limits(workers=1))
+    cache: Cache[ConfigMap] = Cache(CONFIG_MAPS)
+    bench.controller.on(
+        cache,
+        lambda obj: [obj.metadata.name],
+        reduce=lambda obj: obj.data,
+        priority=lambda obj: Priority.FIRST if obj.metadata.labels["owner"] == "claim" else Priority.SECOND,
+    )
+    cache.replace(
+        [a_map("p1", 1, "pool"), a_map("p2", 2, "pool"), a_map("c1", 3, "claim"), a_map("c2", 4, "claim")], Revision(4)
+    )
+    await bench.run(10)
+    assert [key for key, _ in bench.ran] == ["c1", "c2", "p1", "p2", "c1"]
+
+
+async def test_the_story_tells_cause_plan_and_end() -> None:
+    bench = Bench([TooManyRequests("busy", retry_after=5)])
+    bench.controller.wake("k", "claim")
+    bench.controller.wake("k", "pool")
+    bench.controller.wake("k", "claim")
+    await bench.run(100)
+    first, second = bench.story.of(("test", "k"))
+    assert (first.trigger, first.plan, first.rid) == ("claim+pool", "plan 1", "test-1")
+    assert first.outcome == "throttled: TooManyRequests: busy"
+    assert (second.trigger, second.plan, second.outcome) == ("throttled", "plan 2", "done")
+    assert second.when == START + timedelta(seconds=5)
+
+
+async def test_every_outcome_is_counted_from_zero() -> None:
+    bench = Bench([])
+    samples = {
+        sample.labels["outcome"]: sample.value
+        for metric in bench.metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name == "sandpool_reconciles_total"
+    }
+    assert samples == dict.fromkeys(OUTCOMES, 0.0)
+    assert set(OUTCOMES) == {arm.value for arm in Arm}
+
+
+async def test_queue_depth_is_measured_when_asked() -> None:
+    bench = Bench([])
+    for key in "abc":
+        bench.controller.wake(key, "test")
+    assert bench.metrics.registry.get_sample_value("sandpool_queue_depth", {"controller": "test"}) == 3
+
+
+@pytest.mark.parametrize(
+    ("errors", "arm"),
+    [
+        ([Conflict("x")], Arm.CONFLICT),
+        ([Conflict("x"), Terminal("R", "m")], Arm.CONFLICT),
+        ([Terminal("R", "m"), Terminal("R", "m")], Arm.TERMINAL),
+        ([Conflict("x"), TooManyRequests("x")], Arm.THROTTLED),
+        ([Conflict("x"), ZeroDivisionError(), OutOfTime()], Arm.ERROR),
+    ],
+)
+async def test_of_several_errors_the_gravest_decides(errors: list[Exception], arm: Arm) -> None:
+    assert classify(ExceptionGroup("several", [ExceptionGroup("inner", errors)]))[0] is arm
+
+
+async def test_the_same_key_is_never_reconciled_twice_at_once() -> None:
+    running: set[str] = set()
+    overlaps: list[str] = []
+    runs = 0
+
+    async def reconcile(key: str) -> Done:
+        nonlocal runs
+        if key in running:
+            overlaps.append(key)
+        running.add(key)
+        await asyncio.sleep(0.1)
+        running.discard(key)
+        runs += 1
+        return Done()
+
+    controller: Controller[str] = Controller(
+        "test", reconcile, LoopClock(START), Metrics(), Story(), Limits(workers=16)
+    )
+
+    async def storm() -> None:
+        for n in range(200):
+            controller.wake(f"k{n % 5}", "storm")
+            await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        await storm()
+        controller.stop()
+    assert overlaps == []
+    assert 20 <= runs <= 110
+
+
+def test_a_key_is_printed_as_users_write_it() -> None:
+    assert str(Key("ns", "a")) == "ns/a"

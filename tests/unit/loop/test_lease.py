@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from sandpool.kube.errors import Refused
+from sandpool.loop.clock import LoopClock
+from sandpool.loop.errors import LeadershipLost
+from sandpool.loop.lease import Elector, Terms
+from sandpool.model.kinds import LEASES
+from sandpool.model.patches import merge_patch
+from sandpool.telemetry.metrics import Metrics
+from support.flaky_api import FlakyApi
+from support.loop_cluster import START, a_cluster, half
+
+pytestmark = pytest.mark.looptime
+
+
+def an_elector(api: FlakyApi, identity: str, metrics: Metrics | None = None) -> Elector:
+    return Elector(
+        api, LoopClock(START), metrics or Metrics(), half, name="sandpool", namespace="default", identity=identity
+    )
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def holder(api: FlakyApi) -> str | None:
+    return (await api.get(LEASES, "sandpool", "default")).spec.holder_identity
+
+
+async def test_the_first_one_leads_at_once_and_says_so() -> None:
+    async with a_cluster() as api:
+        metrics = Metrics()
+        elector = an_elector(api, "one", metrics)
+        assert metrics.registry.get_sample_value("sandpool_leader", {"lease": "sandpool"}) == 0
+        await elector.acquire()
+        assert now() == 0
+        assert elector.leading
+        assert metrics.registry.get_sample_value("sandpool_leader", {"lease": "sandpool"}) == 1
+        lease = await api.get(LEASES, "sandpool", "default")
+        assert lease.spec.holder_identity == "one"
+        assert lease.spec.lease_duration_seconds == 15
+        assert lease.spec.acquire_time == lease.spec.renew_time == START
+
+
+async def test_holding_renews_and_others_wait() -> None:
+    async with a_cluster() as api:
+        one, two = an_elector(api, "one"), an_elector(api, "two")
+        await one.acquire()
+        holding, waiting = asyncio.create_task(one.hold()), asyncio.create_task(two.acquire())
+        await asyncio.sleep(600)
+        assert one.leading
+        assert not waiting.done()
+        for task in (holding, waiting):
+            task.cancel()
+        await asyncio.wait([holding, waiting])
+
+
+async def test_a_released_lease_is_taken_at_the_next_attempt() -> None:
+    async with a_cluster() as api:
+        one, two = an_elector(api, "one"), an_elector(api, "two")
+        await one.acquire()
+        waiting = asyncio.create_task(two.acquire())
+        await asyncio.sleep(1)
+        await one.release()
+        assert not one.leading
+        await waiting
+        assert now() < 3
+        assert (await api.get(LEASES, "sandpool", "default")).spec.lease_transitions == 1
+
+
+async def test_a_crashed_holder_is_replaced_after_the_lease_and_not_before() -> None:
+    async with a_cluster() as api:
+        one, two = an_elector(api, "one"), an_elector(api, "two")
+        await one.acquire()
+        await asyncio.sleep(5)
+        await two.acquire()
+        assert 20 <= now() <= 23, "15 s from when it was first seen by the other"
+        assert not one.leading
+
+
+async def test_without_a_server_leadership_ends_at_the_deadline() -> None:
+    async with a_cluster() as api:
+        elector = an_elector(api, "one")
+        await elector.acquire()
+
+        async def down(verb: str, plural: str) -> None:
+            raise Refused("connection refused")
+
+        holding = asyncio.create_task(elector.hold())
+        await asyncio.sleep(3)
+        api.before = down
+        await asyncio.sleep(8.9)
+        assert elector.leading, "renewed at 2, so until 12"
+        await asyncio.sleep(0.2)
+        assert not elector.leading
+        with pytest.raises(LeadershipLost, match="default/sandpool is no longer held by one"):
+            await holding
+
+
+async def test_a_server_that_hangs_does_not_stretch_leadership() -> None:
+    async with a_cluster() as api:
+        elector = an_elector(api, "one")
+        await elector.acquire()
+
+        async def hang(verb: str, plural: str) -> None:
+            await asyncio.Event().wait()
+
+        api.before = hang
+        with pytest.raises(LeadershipLost):
+            await elector.hold()
+        assert now() == pytest.approx(10)
+
+
+async def test_a_late_answer_does_not_stretch_leadership() -> None:
+    """The lease runs from when the server wrote it, which may be as early as we asked, not from when we heard of it."""
+    async with a_cluster() as api:
+        elector = an_elector(api, "one")
+
+        async def slow(verb: str, plural: str) -> None:
+            await asyncio.sleep(4)
+
+        api.after = slow
+        await elector.acquire()
+        assert now() == 4
+        await asyncio.sleep(5.9)
+        assert elector.leading
+        await asyncio.sleep(0.2)
+        assert not elector.leading
+
+
+async def test_a_machine_that_slept_does_not_lead() -> None:
+    async with a_cluster() as api:
+        clock = Sleeper(START)
+        elector = Elector(api, clock, Metrics(), half, name="sandpool", namespace="default", identity="one")
+        await elector.acquire()
+        clock.slept = timedelta(hours=1)
+        assert not elector.leading, "its monotonic clock stood still, the others' did not"
+
+
+class Sleeper(LoopClock):
+    slept = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.slept
+
+
+async def test_of_several_that_see_the_lease_run_out_one_gets_it() -> None:
+    async with a_cluster() as api:
+        await an_elector(api, "crashed").acquire()
+        together = asyncio.Barrier(3)
+
+        async def at_once(verb: str, plural: str) -> None:
+            if verb == "patch":
+                await together.wait()
+
+        api.before = at_once
+        electors = [an_elector(api, f"e{n}") for n in range(3)]
+        tasks = [asyncio.create_task(elector.acquire()) for elector in electors]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert [elector.leading for elector in electors].count(True) == 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_somebody_elses_lease_is_noticed_at_the_next_renewal() -> None:
+    async with a_cluster() as api:
+        elector = an_elector(api, "one")
+        await elector.acquire()
+        await api.patch(LEASES, "sandpool", merge_patch({"spec": {"holderIdentity": "two"}}), "default")
+        with pytest.raises(LeadershipLost):
+            await elector.hold()
+        assert now() <= 5
+        assert await holder(api) == "two", "it is not taken back"
+
+
+async def test_a_label_on_the_lease_disturbs_nobody() -> None:
+    async with a_cluster() as api:
+        elector = an_elector(api, "one")
+        await elector.acquire()
+        holding = asyncio.create_task(elector.hold())
+        for n in range(20):
+            await asyncio.sleep(1.5)
+            await api.patch(LEASES, "sandpool", merge_patch({"metadata": {"labels": {"n": str(n)}}}), "default")
+        assert elector.leading
+        holding.cancel()
+        await asyncio.wait([holding])
+
+
+async def test_an_empty_lease_made_by_hand_is_taken() -> None:
+    async with a_cluster() as api:
+        await api.create(LEASES, {"metadata": {"name": "sandpool"}}, "default")
+        elector = an_elector(api, "one")
+        await elector.acquire()
+        assert await holder(api) == "one"
+
+
+async def test_a_deleted_lease_is_not_taken_while_its_holder_may_still_lead() -> None:
+    async with a_cluster() as api:
+        one, two = an_elector(api, "one"), an_elector(api, "two")
+        await one.acquire()
+        waiting = asyncio.create_task(two.acquire())
+        await asyncio.sleep(1)
+        await api.delete(LEASES, "sandpool", "default")
+        await waiting
+        assert now() >= 10
+        assert not one.leading
+
+
+async def test_releasing_what_is_not_held_does_nothing() -> None:
+    async with a_cluster() as api:
+        one, two = an_elector(api, "one"), an_elector(api, "two")
+        await one.acquire()
+        await two.release()
+        assert await holder(api) == "one"
+        await asyncio.sleep(11)
+        await one.release()
+        assert await holder(api) == "one", "too late: the lease may be somebody else's by now"
+
+
+def test_terms_that_are_not_safe_are_refused() -> None:
+    with pytest.raises(ValueError, match="retry < renew < duration"):
+        Terms(duration=10, renew=10, retry=2)

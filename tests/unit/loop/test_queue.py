@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from sandpool.loop.clock import LoopClock
+from sandpool.loop.queue import Priority, Queue
+from support.manual_clock import ManualClock
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def a_queue() -> tuple[Queue[str], ManualClock]:
+    clock = ManualClock()
+    return Queue(clock), clock
+
+
+def taken(queue: Queue[str]) -> str | None:
+    item = queue.take_nowait()
+    return item.key if item else None
+
+
+def test_added_twice_is_taken_once() -> None:
+    queue, _ = a_queue()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 1
+    assert taken(queue) == "a"
+    assert taken(queue) is None
+
+
+def test_added_while_processed_comes_once_more_after_done() -> None:
+    queue, _ = a_queue()
+    queue.add("a")
+    assert taken(queue) == "a"
+    queue.add("a")
+    queue.add("a")
+    assert taken(queue) is None
+    queue.done("a")
+    assert taken(queue) == "a"
+    queue.done("a")
+    assert taken(queue) is None
+
+
+def test_first_lane_goes_first_and_a_raised_key_moves_up() -> None:
+    queue, _ = a_queue()
+    queue.add("slow", Priority.SECOND)
+    queue.add("raised", Priority.SECOND)
+    queue.add("fast", Priority.FIRST)
+    queue.add("raised", Priority.FIRST)
+    assert [taken(queue) for _ in range(4)] == ["fast", "raised", "slow", None]
+
+
+def test_second_lane_gets_every_other_turn_once_it_waited_long() -> None:
+    queue, clock = a_queue()
+    for n in range(4):
+        queue.add(f"slow{n}", Priority.SECOND)
+    for n in range(4):
+        queue.add(f"fast{n}", Priority.FIRST)
+    assert taken(queue) == "fast0"
+    clock.advance(2)
+    assert [taken(queue) for _ in range(4)] == ["slow0", "fast1", "slow1", "fast2"]
+
+
+def test_of_several_delays_the_earliest_counts() -> None:
+    queue, clock = a_queue()
+    queue.add("a", after=10)
+    queue.add("a", after=3)
+    queue.add("a", after=5)
+    clock.advance(2.9)
+    assert taken(queue) is None
+    clock.advance(0.1)
+    assert taken(queue) == "a"
+    queue.done("a")
+    clock.advance(60)
+    assert taken(queue) is None
+
+
+def test_a_pending_delay_stands_unless_the_worker_settled_it() -> None:
+    queue, clock = a_queue()
+    for key in ("kept", "settled"):
+        queue.add(key, after=10)
+        queue.add(key)
+        assert taken(queue) == key
+    queue.done("kept")
+    queue.done("settled", settled=True)
+    clock.advance(10)
+    assert taken(queue) == "kept"
+    assert taken(queue) is None
+
+
+def test_outdated_delays_do_not_pile_up() -> None:
+    queue, clock = a_queue()
+    for n in range(10_000):
+        queue.add("a", after=20_000 - n)
+    assert len(queue._heap) < 200
+    clock.advance(10_001)
+    assert taken(queue) == "a"
+
+
+@pytest.mark.looptime
+async def test_takers_wake_in_virtual_time_and_each_key_goes_to_one() -> None:
+    queue: Queue[str] = Queue(LoopClock(START))
+    seen: list[tuple[str, float]] = []
+
+    async def worker() -> None:
+        while (item := await queue.take()) is not None:
+            seen.append((item.key, asyncio.get_running_loop().time()))
+            await asyncio.sleep(1)
+            queue.done(item.key)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(worker())
+        queue.add("later", after=100)
+        queue.add("now")
+        await asyncio.sleep(200)
+        queue.shut_down()
+    assert seen == [("now", 0.0), ("later", 100.0)]
+
+
+@pytest.mark.looptime
+async def test_shut_down_drains_what_waits_and_drops_what_is_delayed() -> None:
+    queue: Queue[str] = Queue(LoopClock(START))
+    seen: list[str] = []
+
+    async def worker() -> None:
+        while (item := await queue.take()) is not None:
+            await asyncio.sleep(1)
+            seen.append(item.key)
+            queue.done(item.key)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(worker())
+        for key in "abc":
+            queue.add(key)
+        queue.add("delayed", after=2)
+        await asyncio.sleep(0.5)
+        queue.add("a")  # while processed: once more
+        queue.shut_down()
+        queue.add("late")
+        await queue.drained()
+        assert sorted(seen) == ["a", "a", "b", "c"]
+
+
+async def test_a_cancelled_taker_passes_its_turn_on() -> None:
+    queue, _ = a_queue()
+    first, second = asyncio.create_task(queue.take()), asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.add("a")  # wakes the first
+    first.cancel()
+    item = await second
+    assert item is not None
+    assert item.key == "a"
+    with pytest.raises(asyncio.CancelledError):
+        await first

@@ -1,0 +1,145 @@
+"""Watchers: what they see, when they are woken, when they have fallen behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandpool.local.store.errors import Ahead, StoreClosed
+from sandpool.local.store.history import History, Remember
+from sandpool.local.store.record import Change, Compacted, Record
+from sandpool.model.metadata import NO_REVISION, Revision
+
+
+def a_change(revision: int, key: str = "core/pods/one/a", size: int = 1) -> Change:
+    return Change(Record(key, Revision(revision), Revision(1), b"x" * size), None)
+
+
+class Feed:
+    """A history, and one change after the other."""
+
+    def __init__(self, remember: Remember = Remember()) -> None:
+        self.history = History(NO_REVISION, (), NO_REVISION, remember)
+        self.revision = NO_REVISION
+
+    def add(self, *keys: str, size: int = 1) -> None:
+        changes = []
+        for key in keys:
+            self.revision = Revision(self.revision + 1)
+            changes.append(a_change(self.revision, key, size))
+        self.history.extend(changes, self.revision)
+
+
+def revisions(changes: list[Change]) -> list[int]:
+    return [change.record.revision for change in changes]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "seen"),
+    [
+        ("", [1, 2, 3, 4]),
+        ("core/", [1, 2, 3]),
+        ("core/pods/", [1, 2]),
+        ("core/pods/one/", [1]),
+        ("core/nodes/", [3]),
+        ("core/pods/three/", []),
+    ],
+)
+async def test_a_watcher_sees_its_prefix_only(prefix: str, seen: list[int]) -> None:
+    feed = Feed()
+    early = feed.history.watch(prefix, NO_REVISION)
+    waiting = asyncio.create_task(early.changes())
+    await asyncio.sleep(0)
+    feed.add("core/pods/one/a", "core/pods/two/a", "core/nodes/a", "apps/sets/one/a")
+    await asyncio.sleep(0)
+    late = feed.history.watch(prefix, NO_REVISION)
+    if seen:
+        assert revisions(await waiting) == seen
+        assert revisions(await late.changes()) == seen
+    else:
+        assert not waiting.done()
+        assert early.revision == 4  # a bookmark may say so: it has missed nothing
+        waiting.cancel()
+
+
+async def test_a_waiting_watcher_is_never_behind_however_much_others_write() -> None:
+    feed = Feed(Remember(changes=8))
+    watcher = feed.history.watch("core/pods/quiet/", NO_REVISION)
+    waiting = asyncio.create_task(watcher.changes())
+    await asyncio.sleep(0)
+    for _ in range(100):
+        feed.add("core/pods/busy/a")
+    assert watcher.revision == 100
+    feed.add("core/pods/quiet/a")
+    assert watcher.revision == 100  # woken, but it has not seen the newest yet
+    assert revisions(await waiting) == [101]
+    assert watcher.revision == 101
+
+
+async def test_a_slow_watcher_is_compacted_and_nobody_waits_for_it() -> None:
+    feed = Feed(Remember(changes=8))
+    slow = feed.history.watch("core/pods/", NO_REVISION)
+    feed.add("core/pods/one/a")
+    assert revisions(await slow.changes()) == [1]
+    for _ in range(20):
+        feed.add("core/pods/one/a")
+    with pytest.raises(Compacted) as caught:
+        await slow.changes()
+    assert caught.value.asked == 1
+    assert caught.value.oldest == feed.history.oldest
+
+
+async def test_bytes_bound_the_history_too() -> None:
+    feed = Feed(Remember(size=1000))
+    for _ in range(50):
+        feed.add("core/pods/one/a", size=100)
+    with pytest.raises(Compacted):
+        feed.history.watch("core/pods/", Revision(30))
+    watcher = feed.history.watch("core/pods/", Revision(45))
+    assert revisions(await watcher.changes()) == [46, 47, 48, 49, 50]
+
+
+async def test_one_busy_resource_does_not_push_out_another() -> None:
+    feed = Feed(Remember(changes=8))
+    feed.add("core/nodes/a")
+    for _ in range(100):
+        feed.add("core/pods/one/a")
+    assert revisions(await feed.history.watch("core/nodes/", NO_REVISION).changes()) == [1]
+    with pytest.raises(Compacted):
+        feed.history.watch("", NO_REVISION)
+    assert feed.history.oldest > 90
+
+
+async def test_watching_from_the_future_is_refused() -> None:
+    feed = Feed()
+    feed.add("core/nodes/a")
+    with pytest.raises(Ahead):
+        feed.history.watch("core/nodes/", Revision(2))
+
+
+async def test_a_cancelled_wait_loses_nothing() -> None:
+    feed = Feed()
+    watcher = feed.history.watch("core/pods/", NO_REVISION)
+    waiting = asyncio.create_task(watcher.changes())
+    await asyncio.sleep(0)
+    feed.add("core/pods/one/a")
+    waiting.cancel()  # woken already, and cancelled before it could take the change
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    feed.add("core/pods/one/a")
+    assert revisions(await watcher.changes()) == [1, 2]
+
+
+async def test_closing_ends_the_wait() -> None:
+    feed = Feed()
+    watchers = [feed.history.watch("core/pods/", NO_REVISION) for _ in range(2)]
+    waiting = [asyncio.create_task(watcher.changes()) for watcher in watchers]
+    await asyncio.sleep(0)
+    watchers[0].close()
+    with pytest.raises(StoreClosed):
+        await waiting[0]
+    assert not waiting[1].done()
+    feed.history.close()
+    with pytest.raises(StoreClosed):
+        await waiting[1]

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sandpool.telemetry.story import Entry, Story, note, noting
+
+
+def an_entry(rid: str) -> Entry:
+    return Entry(datetime(2026, 1, 1, tzinfo=UTC), rid, "claim", "adopt x", "done")
+
+
+def test_a_story_is_bounded_in_entries_and_keys() -> None:
+    story = Story(keys=2, entries=3)
+    for n in range(5):
+        story.record("a", an_entry(str(n)))
+    assert [entry.rid for entry in story.of("a")] == ["2", "3", "4"]
+    story.record("b", an_entry("b"))
+    story.record("a", an_entry("5"))
+    story.record("c", an_entry("c"))
+    assert len(story) == 2
+    assert story.of("b") == (), "the one not touched for longest is forgotten"
+    assert [entry.rid for entry in story.of("a")] == ["3", "4", "5"]
+    assert story.of("never") == ()
+
+
+def test_an_entry_reads_as_a_line() -> None:
+    assert str(an_entry("r1")) == "2026-01-01T00:00:00+00:00 r1 claim | adopt x | done"
+
+
+def test_notes_belong_to_the_innermost_reconcile() -> None:
+    note("nobody listens")
+    with noting() as outer:
+        note("one")
+        with noting() as inner:
+            note("two")
+        note("three")
+    assert (outer, inner) == (["one", "three"], ["two"])
