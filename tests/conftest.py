@@ -50,7 +50,7 @@ def _children() -> set[int]:
 def _files() -> dict[int, str]:
     """Open descriptors by what they are; pipes and sockets are named by kind, because their numbers differ."""
     found = {}
-    for entry in set(os.listdir("/proc/self/fd")) - _files_of_idle_loop():
+    for entry in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{entry}")
         except OSError:
@@ -59,14 +59,6 @@ def _files() -> dict[int, str]:
             target.partition(":")[0] if target.startswith(("pipe:", "socket:", "anon_inode:")) else target
         )
     return found
-
-
-def _files_of_idle_loop() -> set[str]:
-    """The event loop that the test runner keeps for the next test is its own affair."""
-    loop = getattr(getattr(asyncio.get_event_loop_policy(), "_local", None), "_loop", None)
-    if loop is None or loop.is_closed() or not hasattr(loop, "_selector"):
-        return set()
-    return {str(part.fileno()) for part in (loop._selector, loop._ssock, loop._csock)}
 
 
 class Executed:
@@ -87,6 +79,7 @@ class Executed:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    asyncio.set_event_loop(None)  # else pytest-asyncio makes one around the first test, which would look like a leak
     path = os.environ.get("SANDPOOL_EXECUTED")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Executed(Path(path)))

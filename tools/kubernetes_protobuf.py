@@ -118,7 +118,8 @@ def build(api: Path, machinery: Path) -> dict[str, dict[str, str]]:
     for package in PACKAGES:
         source.read(package, api / package / "v1" / "types.go")
     source.read("meta", machinery / "pkg/apis/meta/v1/types.go")
-    found, done = set(ROOTS), {}
+    found = set(ROOTS)
+    done: dict[str, dict[str, str]] = {}
     while found - done.keys():
         for name in sorted(found - done.keys()):
             done[name] = message(source, name, found)

@@ -29,15 +29,16 @@ def test_named_files_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
 def test_make_targets_exist(path: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"make ([a-z][a-z-]+)", path.read_text()):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{path.name} names make {target}"
+    for target in re.findall(r"^(?:\$ )?make ([a-z][a-z-]+)|`make ([a-z][a-z-]+)`", path.read_text(), re.MULTILINE):
+        name = "".join(target)
+        assert re.search(rf"^{name}:", makefile, re.MULTILINE), f"{path.name} names make {name}"
 
 
 def test_the_reference_names_every_command_and_flag() -> None:
     reference = (ROOT / "docs/reference/command-line.md").read_text()
     commands = re.findall(r"^\W*([a-z]+)\s{2,}\S", sandpool("--help").stdout, re.MULTILINE)
     assert {"up", "down", "status", "backup", "restore", "token", "crds"} <= set(commands)
-    for command in commands:
+    for command in set(commands) - {"version"}:
         assert f"sandpool {command}" in reference
         for flag in re.findall(r"--[a-z][a-z-]+", sandpool(command, "--help").stdout):
             assert flag in reference, f"the reference does not tell {flag} of sandpool {command}"

@@ -293,9 +293,9 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestCache.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 
 
 @pytest.mark.long
 class TestCacheLong(CacheMachine.TestCase):
-    settings = settings(max_examples=5000, stateful_step_count=100, deadline=None)
+    settings = settings(max_examples=1500, stateful_step_count=100, deadline=None)

@@ -177,7 +177,7 @@ def test_never_two_leaders_and_in_the_end_one(seed: int, rates: list[float], sev
 
 
 @pytest.mark.long
-@settings(max_examples=1500, deadline=None, phases=PHASES)
+@settings(max_examples=1000, deadline=None, phases=PHASES)
 @given(seed=st.integers(0, 2**32), rates=RATES, severity=SEVERITY)
 def test_never_two_leaders_and_in_the_end_one_long(seed: int, rates: list[float], severity: float) -> None:
     run_virtually(schedule(seed, rates, severity))

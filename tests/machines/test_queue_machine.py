@@ -133,4 +133,4 @@ TestQueue.settings = settings(max_examples=150, stateful_step_count=40, deadline
 
 @pytest.mark.long
 class TestQueueLong(QueueMachine.TestCase):
-    settings = settings(max_examples=3000, stateful_step_count=80, deadline=None)
+    settings = settings(max_examples=1500, stateful_step_count=80, deadline=None)

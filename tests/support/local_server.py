@@ -28,9 +28,11 @@ from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
 from sandpool.local.apiserver.handlers.runtime import Runtime
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
 from sandpool.local.objects.objects import Objects
+from sandpool.local.store.history import Remember
 from sandpool.local.store.memory_log import MemoryLog
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
+from sandpool.local.store.writer import Bounds
 from sandpool.model.kinds import NAMESPACES, SERVICE_ACCOUNTS
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -100,8 +102,9 @@ class LocalServer:
             return Answered(response.status, response.headers, await response.read())
 
 
-async def _open_store(folder: Path, memory: bool) -> Store:
-    return await Store.open(MemoryLog() if memory else SqliteLog(folder / "store.db"))
+async def _open_store(folder: Path, memory: bool, window: int) -> Store:
+    log = MemoryLog(window) if memory else SqliteLog(folder / "store.db", Bounds(window=window))
+    return await Store.open(log, remember=Remember(changes=window))
 
 
 async def first_objects(objects: Objects) -> None:
@@ -113,9 +116,14 @@ async def first_objects(objects: Objects) -> None:
 
 @asynccontextmanager
 async def local_server(
-    folder: Path, *, memory: bool = True, options: ServerOptions = ServerOptions(), runtime: Runtime | None = None
+    folder: Path,
+    *,
+    memory: bool = True,
+    window: int = 20_000,  # how many changes are remembered
+    options: ServerOptions = ServerOptions(),
+    runtime: Runtime | None = None,
 ) -> AsyncIterator[LocalServer]:
-    store = await _open_store(folder, memory)
+    store = await _open_store(folder, memory, window)
     objects = Objects(store, options.now, lambda: str(uuid.uuid4()))
     if not store.count("core/namespaces/"):
         await first_objects(objects)

@@ -97,7 +97,7 @@ class DataDir:
     def prepare(self) -> None:
         """Makes the directory if it is not there, private to its owner, and checks its version."""
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make()
             if not self.format.exists():
                 self._claim_fresh()
         except OSError as error:
@@ -105,6 +105,13 @@ class DataDir:
                 f"data directory {self.root} cannot be used: {error.strerror}. Choose another with --data-dir."
             ) from error
         self.check_format()
+
+    def _make(self) -> None:
+        """Every folder on the way that is made here is on disk before anything in it is acknowledged."""
+        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in missing:
+            _sync(folder.parent)
 
     def _claim_fresh(self) -> None:
         foreign = [entry.name for entry in self.root.iterdir() if entry.name not in {"lock", "sandpool.log"}]
@@ -115,7 +122,9 @@ class DataDir:
             )
         temporary = self.format.with_suffix(".new")
         temporary.write_text(f"{FORMAT}\n")
+        _sync(temporary)
         temporary.replace(self.format)
+        _sync(self.root)
 
     def check_format(self) -> None:
         try:
@@ -155,6 +164,15 @@ class DataDir:
             return msgspec.json.decode(self.running.read_bytes(), type=Running)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
+
+
+def _sync(path: Path) -> None:
+    """Makes a file's content, or a folder's names, survive a power loss."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The `sandpool` command. Each subcommand is imported when it runs, so that `sandpool --help` answers at once.
+"""The `sandpool` command. Subcommands import what is heavy only when they run, so that `sandpool --help` answers at once.
 
 stdout is data, stderr is talk. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not there, 4 timed out.
 """
@@ -11,7 +11,13 @@ from typing import NoReturn
 import cyclopts
 from cyclopts import App
 
+from sandpool.cli.backup import backup, restore
+from sandpool.cli.crds import crds
+from sandpool.cli.down import down
 from sandpool.cli.exits import FAILED, USAGE, Exit
+from sandpool.cli.status import status
+from sandpool.cli.token import token
+from sandpool.cli.up import up
 from sandpool.kube.errors import SandpoolError
 from sandpool.version import __version__
 
@@ -21,13 +27,8 @@ app = App(
     version=__version__,
     version_flags=["--version"],
 )
-app.command("sandpool.cli.up:up")
-app.command("sandpool.cli.down:down")
-app.command("sandpool.cli.status:status")
-app.command("sandpool.cli.token:token")
-app.command("sandpool.cli.backup:backup")
-app.command("sandpool.cli.backup:restore")
-app.command("sandpool.cli.crds:crds")
+for command in (up, status, down, token, backup, restore, crds):
+    app.command(command)
 
 
 def run(arguments: list[str]) -> int:

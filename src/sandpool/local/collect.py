@@ -15,6 +15,7 @@ from typing import Any
 
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.local.follow import follow
 from sandpool.local.graph import Graph, Node, node_of
 from sandpool.local.objects.deletion import FOREGROUND, ORPHAN
 from sandpool.local.objects.document import decode
@@ -22,7 +23,7 @@ from sandpool.local.objects.keys import key_of, parse_key
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import DeleteOptions
 from sandpool.local.store.port import Store, Watcher
-from sandpool.local.store.record import Compacted, Record
+from sandpool.local.store.record import Record
 from sandpool.loop.clock import Clock
 from sandpool.model import kinds
 from sandpool.model.metadata import OwnerReference, Revision, Uid
@@ -91,16 +92,7 @@ class Collector:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        while True:
-            watcher = self._load()
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._observe(watcher))
-                    tasks.create_task(self._work(tasks))
-            except* Compacted:
-                pass  # fell behind: load everything again
-            finally:
-                watcher.close()
+        await follow(self._load, self._observe, self._work)
 
     def _load(self) -> Watcher:
         snapshot = self._store.scan("")

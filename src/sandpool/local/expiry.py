@@ -13,11 +13,12 @@ import msgspec
 
 from sandpool.kube.api import Preconditions
 from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.local.follow import follow
 from sandpool.local.objects.keys import parse_key, prefix_of
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import DeleteOptions
 from sandpool.local.store.port import Store, Watcher
-from sandpool.local.store.record import Compacted, Record
+from sandpool.local.store.record import Record
 from sandpool.loop.clock import Clock
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision
@@ -65,16 +66,7 @@ class EventExpiry:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        while True:
-            watcher = self._load()
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._observe(watcher))
-                    tasks.create_task(self._expire())
-            except* Compacted:
-                pass  # fell behind: load everything again
-            finally:
-                watcher.close()
+        await follow(self._load, self._observe, self._expire)
 
     def _load(self) -> Watcher:
         prefix = prefix_of(kinds.EVENTS)
@@ -95,7 +87,7 @@ class EventExpiry:
                     self._schedule(change.record)
             self._news.set()
 
-    async def _expire(self) -> None:
+    async def _expire(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             if not self._due:
                 self._news.clear()

@@ -13,13 +13,14 @@ from typing import Any
 
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from sandpool.local.follow import follow
 from sandpool.local.objects.document import decode
 from sandpool.local.objects.keys import key_of, parse_key, prefix_of
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import DeleteOptions
 from sandpool.local.remaining import remaining_conditions
 from sandpool.local.store.port import Store, Watcher
-from sandpool.local.store.record import Change, Compacted, Record
+from sandpool.local.store.record import Change, Record
 from sandpool.loop.clock import Clock
 from sandpool.model import kinds
 from sandpool.model.metadata import Uid
@@ -58,16 +59,7 @@ class NamespaceLife:
 
     async def run(self) -> None:
         await ensure_namespaces(self._objects)
-        while True:
-            watcher = self._load()
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._observe(watcher))
-                    tasks.create_task(self._work(tasks))
-            except* Compacted:
-                pass  # fell behind: load everything again
-            finally:
-                watcher.close()
+        await follow(self._load, self._observe, self._work)
 
     def _load(self) -> Watcher:
         snapshot = self._store.scan(_PREFIX)

@@ -115,14 +115,15 @@ async def test_a_streaming_list_ends_with_a_bookmark(server: LocalServer) -> Non
 
 
 async def test_bookmarks_follow_what_was_not_for_this_watcher(tmp_path: Path) -> None:
-    async with local_server(tmp_path, options=ServerOptions(limits=Limits(bookmark_every=0.05))) as server:
-        async with watching(server, "allowWatchBookmarks=true&labelSelector=x") as lines:
-            made = await create(server, "unseen")
-            revision = 0
-            while revision < int(made["metadata"]["resourceVersion"]):
-                event = await lines.next()
-                assert event["type"] == "BOOKMARK"
-                revision = int(event["object"]["metadata"]["resourceVersion"])
+    options = ServerOptions(limits=Limits(bookmark_every=0.05))
+    query = "allowWatchBookmarks=true&labelSelector=x"
+    async with local_server(tmp_path, options=options) as server, watching(server, query) as lines:
+        made = await create(server, "unseen")
+        revision = 0
+        while revision < int(made["metadata"]["resourceVersion"]):
+            event = await lines.next()
+            assert event["type"] == "BOOKMARK"
+            revision = int(event["object"]["metadata"]["resourceVersion"])
 
 
 async def test_tables(server: LocalServer) -> None:
@@ -145,16 +146,17 @@ async def outgrow(server: LocalServer) -> None:
         turn += 500
 
 
-async def test_a_revision_that_is_forgotten(server: LocalServer) -> None:
+async def test_a_revision_that_is_forgotten(tmp_path: Path) -> None:
     """200 with an ERROR event that has the keys which clients index."""
-    await create(server, "a")
-    await outgrow(server)
-    async with watching(server, "resourceVersion=2") as lines:
-        event = await lines.next()
-        assert event["type"] == "ERROR"
-        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-        assert event["object"]["message"].startswith("too old resource version: 2")
-        assert await lines.end() == b""
+    async with local_server(tmp_path, window=500) as server:
+        await create(server, "a")
+        await outgrow(server)
+        async with watching(server, "resourceVersion=2") as lines:
+            event = await lines.next()
+            assert event["type"] == "ERROR"
+            assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+            assert event["object"]["message"].startswith("too old resource version: 2")
+            assert await lines.end() == b""
 
 
 async def test_bad_queries_are_plain_errors(server: LocalServer) -> None:

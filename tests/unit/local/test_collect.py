@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from sandpool.kube.api import Propagation
+from sandpool.kube.errors import Unavailable
 from sandpool.local.collect import Collect, Collector, Disown, Keep, Owner, fate_of
 from sandpool.local.graph import Node
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import Deleted
+from sandpool.local.store.history import Remember
+from sandpool.local.store.port import Watcher
 from sandpool.model import kinds
 from sandpool.model.metadata import OwnerReference, Uid
-from support.local_objects import Bench, claim, config_map, sandbox
+from support.local_objects import START, Bench, bench, claim, config_map, sandbox
 from support.local_parts import quiet, running, until
 from support.manual_clock import ManualClock
 
@@ -217,6 +223,57 @@ async def test_orphan(b: Bench, collecting: Collector) -> None:
     await quiet(b.store)
     assert "ownerReferences" not in b.get(kinds.CONFIG_MAPS, "child")["metadata"]
     assert [ref["name"] for ref in b.get(kinds.CONFIG_MAPS, "shared")["metadata"]["ownerReferences"]] == ["other"]
+
+
+async def test_falling_behind_costs_only_another_look() -> None:
+    """So much at once that the log has forgotten it before the collector could read it."""
+    async with bench(Remember(changes=8)) as b:
+        collector = Collector(b.store, b.objects, ManualClock())
+        loads = 0
+        load = collector._load
+
+        def counted() -> Watcher:
+            nonlocal loads
+            loads += 1
+            return load()
+
+        collector._load = counted  # type: ignore[method-assign]
+        async with running(collector):
+            owner = await b.create(kinds.CLAIMS, claim("owner"))
+            bodies = [config_map(f"c{index}", ownerReferences=owned_by(owner)) for index in range(60)]
+            await asyncio.gather(*(b.create(kinds.CONFIG_MAPS, body) for body in bodies))
+            await until(lambda: loads > 1)
+            await quiet(b.store)
+            assert len(b.names_of(kinds.CONFIG_MAPS)) == 60
+            await b.delete(kinds.CLAIMS, "owner")
+            await until(lambda: b.names_of(kinds.CONFIG_MAPS) == [])
+
+
+async def test_a_store_that_refuses_writes_is_asked_again(b: Bench) -> None:
+    """Collection outlives a disk that fails for a while; the retry waits for the injected clock."""
+    clock = ManualClock()
+    owner = await b.create(kinds.CLAIMS, claim("owner"))
+    await b.create(kinds.CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
+    await b.delete(kinds.CLAIMS, "owner")
+    objects = Refusing(b.store, lambda: START, lambda: "unused")
+    async with running(Collector(b.store, objects, clock)):
+        await until(lambda: objects.refused == 1)
+        await quiet(b.store)
+        assert objects.refused == 1
+        clock.advance(1)
+        await until(lambda: b.absent(kinds.CONFIG_MAPS, "child"))
+
+
+class Refusing(Objects):
+    """Refuses its first delete."""
+
+    refused = 0
+
+    async def delete(self, *arguments: Any) -> Deleted:
+        if not self.refused:
+            self.refused += 1
+            raise Unavailable("the disk is full")
+        return await super().delete(*arguments)
 
 
 async def test_leaving_dependent_is_not_deleted_again(b: Bench, collecting: Collector) -> None:

@@ -74,6 +74,19 @@ def test_an_answer_that_comes_after_its_event_changes_nothing() -> None:
     assert cache.get(A) is None
 
 
+def test_an_event_said_twice_does_not_bring_back_what_is_gone() -> None:
+    cache = Cache(THINGS)
+    cache.replace([], Revision(1))
+    for said in (
+        event(thing(2), EventType.ADDED),
+        event(thing(3), EventType.DELETED),
+        event(thing(2), EventType.ADDED),
+    ):
+        cache.apply(said)
+    assert cache.get(A) is None
+    assert cache.revision == 3
+
+
 def test_a_relist_keeps_what_is_newer_than_it() -> None:
     cache = Cache(THINGS)
     cache.replace([thing(1), thing(2, "b")], Revision(2))

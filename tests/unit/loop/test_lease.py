@@ -133,6 +133,24 @@ async def test_a_late_answer_does_not_stretch_leadership() -> None:
         assert not elector.leading
 
 
+async def test_nor_does_a_late_answer_to_a_renewal() -> None:
+    async with a_cluster() as api:
+        elector = an_elector(api, "one")
+        await elector.acquire()
+
+        async def slow_then_down(verb: str, plural: str) -> None:
+            await asyncio.sleep(7)
+            api.before = down
+
+        async def down(verb: str, plural: str) -> None:
+            raise Refused("down")
+
+        api.after = slow_then_down
+        with pytest.raises(LeadershipLost):
+            await elector.hold()
+        assert now() == pytest.approx(12), "renewed at 2, heard of it at 9"
+
+
 async def test_a_machine_that_slept_does_not_lead() -> None:
     async with a_cluster() as api:
         clock = Sleeper(START)

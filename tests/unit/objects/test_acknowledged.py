@@ -12,7 +12,6 @@ import pytest
 from sandpool.kube.api import Preconditions
 from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
 from sandpool.local.objects.objects import Objects
-from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.store import Store
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision, Uid
@@ -28,7 +27,7 @@ async def held() -> AsyncIterator[tuple[Bench, HeldLog]]:
     b = Bench(store, Objects(store, lambda: START, lambda: f"uid-{next(uids)}"))
     await settle(b, log, b.create(kinds.NAMESPACES, {"metadata": {"name": "default"}}))
     yield b, log
-    log.commit()
+    log.commit(len(log.held))
     await store.close()
 
 
@@ -40,7 +39,7 @@ async def turns() -> None:
 async def settle(b: Bench, log: HeldLog, work: Coroutine[Any, Any, Any]) -> Any:
     task = asyncio.create_task(work)
     await turns()
-    log.commit()
+    log.commit(len(log.held))
     return await task
 
 
@@ -49,7 +48,7 @@ async def expect_wait(log: HeldLog, *works: Coroutine[Any, Any, Any]) -> list[An
     tasks = [asyncio.create_task(work) for work in works]
     await turns()
     assert not any(task.done() for task in tasks)
-    log.commit()
+    log.commit(len(log.held))
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -72,7 +71,7 @@ async def test_reads_see_only_what_is_durable(held: tuple[Bench, HeldLog]) -> No
     await turns()
     assert b.absent(kinds.CLAIMS, "x")
     assert b.names_of(kinds.CLAIMS) == []
-    log.commit()
+    log.commit(len(log.held))
     await creating
     assert not b.absent(kinds.CLAIMS, "x")
 
@@ -118,7 +117,7 @@ async def test_a_deleter_that_goes_away_takes_nobody_with_him(held: tuple[Bench,
     deleting.cancel()
     await turns()
     assert not waiting.done()
-    log.commit()
+    log.commit(len(log.held))
     with pytest.raises(NotFound):
         await waiting
     assert b.absent(kinds.CLAIMS, "x")
@@ -138,7 +137,7 @@ async def test_a_lost_commit_loses_what_was_built_on_it(held: tuple[Bench, HeldL
         )
     ]
     await turns()
-    log.fail(StoreFailed("the disk is full"))
+    log.fail()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 5
     assert b.names_of(kinds.CLAIMS) == ["kept"]

@@ -114,7 +114,7 @@ def _admit_status(
 def _only_metadata_differs(new: dict[str, Any], old: dict[str, Any]) -> bool:
     """The most frequent write by far: labels, annotations, owners."""
     for name, value in new.items():
-        if value is not old.get(name) and name != "metadata":
+        if value is not old.get(name, old) and name != "metadata":
             return False
     return len(new) == len(old)
 

@@ -40,7 +40,7 @@ from sandpool.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 
 SWEEP = 1.0
-"""Seconds between looks at all connections; also how fresh the Date header is."""
+"""Seconds between looks at all connections, unless a limit is shorter; also how fresh the Date header is."""
 
 
 GOODBYE = 0.5
@@ -160,14 +160,15 @@ class ApiServer:
         return App(routes, authenticator, dispatcher, limits, self._metrics)
 
     def _sweep(self) -> None:
-        """Once a second: a fresh Date header, and an end to connections that take too long."""
+        """Again and again: a fresh Date header, and an end to connections that take too long."""
         self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode())]
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in list(self._state.connections):
             if isinstance(connection, Connection) and connection.overdue(now):
                 connection.transport.abort()
-        self._sweeper = loop.call_later(SWEEP, self._sweep)
+        limits = self._options.limits
+        self._sweeper = loop.call_later(min(SWEEP, limits.arrival / 2, limits.stalled / 2), self._sweep)
 
     async def stop(self) -> None:
         """Accepts nothing more, ends watches cleanly, lets requests in flight finish, then closes what is left."""

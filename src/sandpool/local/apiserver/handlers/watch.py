@@ -157,6 +157,11 @@ class WatchReply:
                 self._sent = True
                 events = await next_events()
                 self._sent = False
+                if shape is None and len(events) == 1:  # by far the most common: one change, as it is stored
+                    event = events[0]
+                    chunk = b"%b%b}\n" % (_HEADS[event.type], event.value)
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    continue
                 for chunk in lines(events, shape):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ApiError as error:

@@ -29,7 +29,6 @@ _ORPHAN = _query("orphanDependents", "Deprecated: use propagationPolicy.", "bool
 _PROPAGATION = _query(
     "propagationPolicy", "What becomes of the dependents.", enum=["Background", "Foreground", "Orphan"]
 )
-_REVISION = _query("resourceVersion", "The revision that the answer must not be older than.")
 _LABELS = _query("labelSelector", "Only objects with such labels.")
 _FIELDS = _query("fieldSelector", "Only objects with such fields.")
 
@@ -40,9 +39,9 @@ LIST = (
     _FIELDS,
     _query("limit", "The most objects in one answer.", "integer", format="int64"),
     _query("continue", "The token of the next page, from the answer before."),
-    _REVISION,
-    _query("resourceVersionMatch", "How resourceVersion is meant.", enum=["Exact", "NotOlderThan"]),
 )
+"""Served but not listed: resourceVersion (a number from the future is answered with 504) and what belongs to watches, whose
+answers are streams that the same operation cannot describe."""
 WRITE = (PRETTY, DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION)
 DELETE = (PRETTY, DRY_RUN, _GRACE, _ORPHAN, _PROPAGATION)
 DELETE_COLLECTION = (PRETTY, DRY_RUN, _LABELS, _FIELDS, LIST[3], LIST[4], _GRACE, _ORPHAN, _PROPAGATION)
