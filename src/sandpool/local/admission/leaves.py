@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date
 from typing import Any, TypeAlias
 
 from sandpool.local.admission import causes, gowords
@@ -21,6 +21,7 @@ _Rule: TypeAlias = Callable[[str, Place, str | int, Findings], bool]
 _NO_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}:[0-9]{2}(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
 
 
@@ -184,8 +185,10 @@ def _format(format_: str, dialect: Dialect) -> _Rule:
 def _is_time(text: str) -> bool:
     """As loose as the real validator, which checks the date as a calendar does and the time by its digits."""
     day, _, time = text.lower().partition("t")
+    if not _DAY.fullmatch(day):
+        return False
     try:
-        datetime.strptime(day, "%Y-%m-%d")
+        date.fromisoformat(day)
     except ValueError:
         return False
     return bool(_TIME.fullmatch(time)) and time[:2] <= "23" and time[3:5] <= "59" and time[6:8] <= "59"

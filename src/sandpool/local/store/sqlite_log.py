@@ -19,6 +19,9 @@ from sandpool.local.store.writer import Bounds, Resume, Stop, Writer
 
 _log = logging.getLogger(__name__)
 
+_HEADSTART = 64
+"""Writes of one turn of the loop after which the thread may begin: in a burst it commits while the rest is still decided."""
+
 _PASSING = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -72,6 +75,8 @@ class SqliteLog:
         if not self._turn:
             self._loop.call_soon(self._hand_over)
         self._turn.append(unit)
+        if len(self._turn) >= _HEADSTART:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         if self._turn:
