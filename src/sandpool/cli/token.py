@@ -16,10 +16,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(duration: str) -> int:
-    """`90s`, `15m`, `24h`, `7d`."""
+    """`900s`, `15m`, `24h`, `7d`."""
     match = re.fullmatch(r"(\d+)([smhd])", duration)
     if match is None:
-        raise Exit(USAGE, f"{duration!r} is not a duration; write for example 90s, 15m, 24h or 7d")
+        raise Exit(USAGE, f"{duration!r} is not a duration; write for example 15m, 24h or 7d")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -27,7 +27,7 @@ def token(
     *,
     namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace it is good for.")],
     account: Annotated[str, Parameter(help="The service account it speaks as.")] = "default",
-    duration: Annotated[str, Parameter(help="How long it is good: 90s, 15m, 24h, 7d.")] = "24h",
+    duration: Annotated[str, Parameter(help="How long it is good: 15m, 24h, 7d; at least 10 minutes.")] = "24h",
     output: Annotated[
         Literal["kubeconfig", "token"],
         Parameter(name=["--output", "-o"], help="A whole kubeconfig, or the bare token."),

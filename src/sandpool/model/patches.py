@@ -40,8 +40,9 @@ class PatchType(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Patch:
     """What to change and in which dialect. Preconditions are part of the body, because that is all a server offers:
-    `test` operations in a JSON patch, metadata.uid and metadata.resourceVersion in a merge patch of the object itself
-    (a real server silently ignores a uid in a merge patch to /status: use a JSON patch there)."""
+    `test` operations in a JSON patch (422 without causes if one fails), metadata.resourceVersion in a merge patch (409). A uid
+    in a merge patch works on the object itself only, as an immutable field (422 with causes); a real server silently
+    ignores it in a merge patch to /status: use a JSON patch there."""
 
     type: PatchType
     body: Json

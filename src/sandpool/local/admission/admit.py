@@ -76,11 +76,12 @@ def admit(
         found += out.causes
     if kind.rules.check is not None or resource.scale is not None:
         found = _with_rules(resource, kind, body, new, old, found)
-    warnings = out.warnings
-    if out.unknown or "finalizers" in meta:
-        warnings += _warnings(kind, out, meta, old_meta, validation)
-    if found:
-        raise causes.invalid_object(resource, meta.get("name", ""), found, warnings)
+    unknown = _unknown_warnings(kind, out, validation)
+    if found:  # what was read wrongly is told all the same; what would have been stored badly was not stored
+        raise causes.invalid_object(resource, meta.get("name", ""), found, unknown)
+    warnings = out.warnings + unknown
+    if kind.custom and "finalizers" in meta:
+        warnings += tuple(metadata.finalizer_warnings(meta, old_meta))
     return Admitted(body, warnings)
 
 
@@ -208,16 +209,3 @@ def _unknown_warnings(kind: Compiled, out: Findings, validation: FieldValidation
     if not out.unknown or validation is FieldValidation.IGNORE:
         return ()
     return tuple(_unknown(kind, out))
-
-
-def _warnings(
-    kind: Compiled,
-    out: Findings,
-    meta: dict[str, Any],
-    old_meta: dict[str, Any] | None,
-    validation: FieldValidation,
-) -> tuple[str, ...]:
-    unknown = _unknown_warnings(kind, out, validation)
-    if not kind.custom:
-        return unknown
-    return (*unknown, *metadata.finalizer_warnings(meta, old_meta))

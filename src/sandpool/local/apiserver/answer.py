@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from sandpool.kube.errors import ApiError
+from sandpool.local.admission.causes import Refusal
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -96,7 +97,7 @@ def page_not_found() -> Document:
 
 
 def of_error(error: ApiError) -> Answer:
-    headers: Headers = []
+    headers: Headers = warnings(error.warnings) if isinstance(error, Refusal) else []
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after))
     return Answer(msgspec.json.encode(error.body()), error.code, headers)

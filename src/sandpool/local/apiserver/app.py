@@ -6,7 +6,6 @@ way leaves a trace in the answer beyond what Kubernetes would say.
 
 from __future__ import annotations
 
-import logging
 from time import perf_counter
 from typing import Final
 
@@ -20,9 +19,10 @@ from sandpool.local.apiserver.identity import User
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.request import parse_query, parse_request
 from sandpool.local.apiserver.routes import Routes
+from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 ANONYMOUS: Final = User("system:anonymous", "", ("system:unauthenticated",))
 BUSY: Final = "too many requests are being served, please try again later"
@@ -55,11 +55,12 @@ class App:
             reply = of_error(error)
         except RecursionError:
             reply = of_error(BadRequest("the object is nested too deeply"))
-        except Exception:
-            log.exception("a request failed", extra={"method": scope["method"], "path": scope["path"]})
+        except Exception as error:
+            log.error("a request failed", exc=error, method=scope["method"], path=scope["path"])
             reply = of_error(InternalError("Internal error occurred: the server's log says more"))
         finally:
             self._in_flight -= 1
+        log.debug("request", method=scope["method"], path=scope["path"], code=reply.status)
         if verb != "watch":
             await reply.deliver(receive, send)
             self._metrics.served(verb, resource, reply.status, perf_counter() - began)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import socket
 import time
@@ -35,9 +34,10 @@ from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.openapi.pages import OpenApi
 from sandpool.local.apiserver.routes import Routes
 from sandpool.local.objects.objects import Objects
+from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SWEEP = 1.0
 """Seconds between looks at all connections, unless a limit is shorter; also how fresh the Date header is."""
@@ -128,7 +128,7 @@ class ApiServer:
             ssl_shutdown_timeout=2.0,
         )
         self._sweep()
-        log.info("the API server listens", extra={"url": self.url})
+        log.info("the API server listens", url=self.url)
 
     def _app(self) -> App:
         options, objects, limits = self._options, self._objects, self._options.limits
@@ -185,7 +185,7 @@ class ApiServer:
             for task in late:
                 task.cancel()
             if late:
-                log.warning("requests were cut off at the end", extra={"requests": len(late)})
+                log.warning("requests were cut off at the end", requests=len(late))
                 await asyncio.wait(late, timeout=1.0)
         await self._disconnect()
         if self._sweeper is not None:
