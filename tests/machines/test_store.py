@@ -191,7 +191,7 @@ class StoreMachine(RuleBasedStateMachine):
                 del watching.copy[key]
             else:
                 watching.copy[key] = change.record
-        state = self.states[self.durable]
+        state = self.states[watching.bookmark]  # a real writer may have published more since
         assert watching.copy == {k: r for k, r in state.items() if k.startswith(watching.prefix)}
 
     @invariant()

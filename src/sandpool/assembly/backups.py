@@ -35,7 +35,9 @@ def write_backup(directory: DataDir, file: Path) -> int:
     try:
         backup(directory.store, file)
     except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror}") from error
+        raise StoreError(
+            f"{file} cannot be written: {error.strerror}. Choose another place, or make the folder first."
+        ) from error
     return sum(1 for _ in read_backup(file))
 
 

@@ -6,8 +6,10 @@ What a running cluster tells about itself is in `running.json`; it is true only 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shlex
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,10 +103,13 @@ class DataDir:
             if not self.format.exists():
                 self._claim_fresh()
         except OSError as error:
-            raise DataDirError(
-                f"data directory {self.root} cannot be used: {error.strerror}. Choose another with --data-dir."
-            ) from error
+            raise self._unusable(error) from error
         self.check_format()
+
+    def _unusable(self, error: OSError) -> DataDirError:
+        return DataDirError(
+            f"data directory {self.root} cannot be used: {error.strerror}. Choose another with --data-dir."
+        )
 
     def _make(self) -> None:
         """Every folder on the way that is made here is on disk before anything in it is acknowledged."""
@@ -114,13 +119,14 @@ class DataDir:
             _sync(folder.parent)
 
     def _claim_fresh(self) -> None:
-        foreign = [entry.name for entry in self.root.iterdir() if entry.name not in {"lock", "sandpool.log"}]
-        if foreign:
+        """Several may do this at once, or one may be cut off in the middle: the version is there before anything else."""
+        foreign = [entry.name for entry in self.root.iterdir() if not _ours_from_the_start(entry.name)]
+        if foreign and not self.format.exists():
             raise DataDirError(
                 f"{self.root} is not empty and not a data directory of sandpool (it holds {sorted(foreign)[0]!r}). "
                 "Choose an empty or absent directory with --data-dir."
             )
-        temporary = self.format.with_suffix(".new")
+        temporary = self.root / f"format.{os.getpid()}.new"
         temporary.write_text(f"{FORMAT}\n")
         _sync(temporary)
         temporary.replace(self.format)
@@ -152,6 +158,8 @@ class DataDir:
                 written = file.read(20)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._unusable(error) from error
         if answer[0] == fcntl.F_UNLCK:
             return None
         return int(written) if written.strip().isdigit() else 0
@@ -164,6 +172,19 @@ class DataDir:
             return msgspec.json.decode(self.running.read_bytes(), type=Running)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
+
+
+def _ours_from_the_start(name: str) -> bool:
+    return name in {"lock", "sandpool.log"} or (name.startswith("format.") and name.endswith(".new"))
+
+
+def in_use(directory: DataDir, holder: int) -> DataDirInUse:
+    who = f"process {holder}" if holder else "another process"
+    root = shlex.quote(str(directory.root))
+    return DataDirInUse(
+        f"data directory {directory.root} is in use by {who}. Stop it with `sandpool down --data-dir {root}`, "
+        "or choose another directory with --data-dir."
+    )
 
 
 def _sync(path: Path) -> None:
@@ -184,20 +205,20 @@ class Lock:
 
     @classmethod
     def take(cls, directory: DataDir) -> Self:
-        fd = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fd = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise directory._unusable(error) from error
         try:
             fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
+            directory.running.unlink(missing_ok=True)  # of one that crashed
         except OSError as error:
             os.close(fd)
-            holder = directory.holder()
-            who = f"process {holder}" if holder else "another process"
-            raise DataDirInUse(
-                f"data directory {directory.root} is in use by {who}. Stop it with `sandpool down --data-dir "
-                f"{directory.root}`, or choose another directory with --data-dir."
-            ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
-        directory.running.unlink(missing_ok=True)  # of one that crashed
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise in_use(directory, directory.holder() or 0) from error
+            raise directory._unusable(error) from error
         return cls(directory, fd)
 
     def publish(self, running: Running) -> None:

@@ -153,7 +153,7 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
 
     try:
         uvloop.run(main())
-    except* SandpoolError as group:
+    except* (SandpoolError, OSError) as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]

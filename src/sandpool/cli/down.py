@@ -34,5 +34,12 @@ def down(
     deadline = time.monotonic() + timeout
     while directory.holder() is not None:
         if time.monotonic() > deadline:
-            raise Exit(TIMED_OUT, f"process {pid} has not ended within {timeout:g} s; it is still stopping")
+            raise Exit(TIMED_OUT, _still_there(pid, timeout))
         time.sleep(0.02)
+
+
+def _still_there(pid: int, timeout: float) -> str:
+    return (
+        f"process {pid} was asked to stop and has not ended within {timeout:g} s. Wait for it with `sandpool down`, "
+        f"or end it with `kill -9 {pid}`: nothing that was acknowledged is lost"
+    )

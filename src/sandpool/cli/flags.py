@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sandpool.assembly.data_dir import DataDir, default_data_dir
+from sandpool.cli.exits import USAGE, Exit
 
 DataDirFlag = Annotated[
     Path | None,
     Parameter(
         name="--data-dir",
-        env_var="SANDPOOL_DATA_DIR",
         show_default=False,
-        help="Where the cluster keeps its data. Default: sandpool in the user's data folder.",
+        help="Where the cluster keeps its data. Default: $SANDPOOL_DATA_DIR, else sandpool in the user's data folder.",
     ),
 ]
 OutputFlag = Annotated[
@@ -25,4 +25,7 @@ OutputFlag = Annotated[
 
 
 def data_dir(flag: Path | None) -> DataDir:
-    return DataDir((flag or default_data_dir()).expanduser().absolute())
+    try:
+        return DataDir((flag or default_data_dir()).expanduser().absolute())
+    except (RuntimeError, OSError) as error:  # no such user, no home, or the folder one stands in is gone
+        raise Exit(USAGE, f"--data-dir {flag or ''}: {error}; name a directory by its whole path") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import http.client
 import ssl
 from pathlib import Path
@@ -13,30 +14,50 @@ import msgspec
 import yaml
 
 from sandpool.assembly.data_dir import Running
-from sandpool.kube.errors import Unreachable, from_status
+from sandpool.kube.errors import ConfigError, Unreachable, from_status
 
 
 def request(running: Running, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
     """One JSON request as the cluster's admin. Raises what the server says is wrong."""
-    config = yaml.safe_load(Path(running.kubeconfig).read_text())
-    ca = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
-    token = config["users"][0]["user"]["token"]
+    trust, token = _admin(read_kubeconfig(running), running.kubeconfig)
     address = urlsplit(running.api)
     connection = http.client.HTTPSConnection(
-        cast(str, address.hostname), address.port, timeout=timeout, context=ssl.create_default_context(cadata=ca)
+        cast(str, address.hostname), address.port, timeout=timeout, context=trust
     )
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": "application/json"}
     try:
         connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
         response = connection.getresponse()
         content = response.read()
-    except OSError as error:
-        raise Unreachable(f"{running.api} does not answer: {error}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(
+            f"{running.api} does not answer: {error}. Is process {running.pid} stopped? `sandpool status` looks again."
+        ) from error
     finally:
         connection.close()
     if response.status >= 400:
         raise from_status(response.status, _object(content))
     return _object(content) if content[:1] in (b"{", b"[") else content.decode()
+
+
+def read_kubeconfig(running: Running) -> Any:
+    """The admin's kubeconfig, as the running cluster wrote it."""
+    try:
+        return yaml.safe_load(Path(running.kubeconfig).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise _broken(running.kubeconfig) from error
+
+
+def _admin(config: Any, path: str) -> tuple[ssl.SSLContext, str]:
+    try:
+        ca = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+        return ssl.create_default_context(cadata=ca), str(config["users"][0]["user"]["token"])
+    except (LookupError, TypeError, ValueError, binascii.Error, ssl.SSLError) as error:
+        raise _broken(path) from error
+
+
+def _broken(path: str) -> ConfigError:
+    return ConfigError(f"{path} is missing or is not what `sandpool up` wrote; restart the cluster to write it again")
 
 
 def answers(running: Running) -> bool:

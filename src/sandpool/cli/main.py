@@ -44,6 +44,10 @@ def run(arguments: list[str]) -> int:
     except SandpoolError as error:
         print(f"sandpool: {error}", file=sys.stderr)
         return FAILED
+    except OSError as error:  # a file or a folder that may not be used: the message must name it
+        named = f"{error.filename}: " if error.filename else ""
+        print(f"sandpool: {named}{error.strerror or error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         return 130
     return 0

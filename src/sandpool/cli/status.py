@@ -29,4 +29,8 @@ def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> No
         for name, value in facts.items():
             print(f"{name.replace('_', ' '):<{width}}  {value}")
     if not healthy:
-        raise Exit(FAILED, f"process {running.pid} holds {directory.root} but {running.api} does not answer")
+        raise Exit(
+            FAILED,
+            f"process {running.pid} holds {directory.root} but {running.api} does not answer. Look into what it says "
+            f"({directory.log} if detached), or stop it with `sandpool down`",
+        )

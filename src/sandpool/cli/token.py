@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 import yaml
 from cyclopts import Parameter
 
 from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
-from sandpool.cli.http import request
+from sandpool.cli.http import read_kubeconfig, request
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -44,12 +45,12 @@ def token(
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": seconds(duration), "audiences": []},
     }
-    answer = request(running, "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)
+    space, name = quote(namespace, safe=""), quote(account, safe="")
+    answer = request(running, "POST", f"/api/v1/namespaces/{space}/serviceaccounts/{name}/token", body)
     if output == "token":
         print(answer["status"]["token"])
         return
-    with open(running.kubeconfig) as file:
-        config = yaml.safe_load(file)
+    config = read_kubeconfig(running)
     config["users"][0]["user"] = {"token": answer["status"]["token"]}
     config["contexts"][0]["context"]["namespace"] = namespace
     print(yaml.safe_dump(config, sort_keys=False), end="")

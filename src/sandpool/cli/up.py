@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -10,8 +11,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sandpool.assembly.data_dir import DataDir, DataDirInUse, Running
-from sandpool.cli.exits import FAILED, TIMED_OUT, Exit
+from sandpool.assembly.data_dir import DataDir, Running, in_use
+from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
 
@@ -40,7 +41,9 @@ def up(
     """
     directory = data_dir(data_dir_)
     if not 0 <= port <= 65535:
-        raise Exit(2, f"--port {port} is not a port; choose one from 1 to 65535, or 0 for a free one")
+        raise Exit(USAGE, f"--port {port} is not a port; choose one from 1 to 65535, or 0 for a free one")
+    if not host:
+        raise Exit(USAGE, "--host is empty; name an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
     directory.prepare()
     if detach:
         arguments = ["--port", str(port), "--host", host, "--log-format", log_format]
@@ -55,7 +58,7 @@ def up(
 
 def _greet(running: Running) -> None:
     print(f"The cluster is ready at {running.api}", file=sys.stderr)
-    print(f"  export KUBECONFIG={running.kubeconfig}", file=sys.stderr)
+    print(f"  export KUBECONFIG={shlex.quote(running.kubeconfig)}", file=sys.stderr)
     print("  kubectl api-resources", file=sys.stderr)
 
 
@@ -63,16 +66,21 @@ def _start_detached(directory: DataDir, arguments: list[str], timeout: float = 6
     """Starts the same command in a session of its own and waits until its API answers."""
     holder = directory.holder()
     if holder is not None:
-        raise DataDirInUse(
-            f"data directory {directory.root} is in use by process {holder}. Stop it with `sandpool down --data-dir "
-            f"{directory.root}`, or choose another directory with --data-dir."
-        )
+        raise in_use(directory, holder)
     command = [sys.executable, "-m", "sandpool", "up", "--data-dir", str(directory.root), *arguments]
     with directory.log.open("ab") as log:
         said_before = log.tell()
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
+    try:
+        return _await_ready(directory, child, said_before, timeout)
+    except BaseException:  # also Ctrl-C: what did not become ready before our eyes is not left behind
+        child.terminate()
+        raise
+
+
+def _await_ready(directory: DataDir, child: subprocess.Popen[bytes], said_before: int, timeout: float) -> Running:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if child.poll() is not None:
@@ -81,7 +89,6 @@ def _start_detached(directory: DataDir, arguments: list[str], timeout: float = 6
         if running is not None and running.pid == child.pid and answers(running):
             return running
         time.sleep(0.02)
-    child.terminate()
     raise Exit(TIMED_OUT, f"its API did not answer within {timeout:g} s; see {directory.log}")
 
 

@@ -84,9 +84,9 @@ def _write_pair(directory: Path, name: str, pair: Pair) -> None:
 
 
 def _secret(path: Path) -> bytes:
-    """A random text of 256 bits, made if the file is absent or cut short."""
+    """A random text of 256 bits, made if the file is absent, cut short or overwritten with something else."""
     found = (read_secret(path) or b"").strip()
-    if len(found) >= SECRET_BYTES:
+    if len(found) >= SECRET_BYTES and found.isascii() and found.decode().isprintable():
         return found
     made = secrets.token_urlsafe(SECRET_BYTES).encode()
     write_secret(path, made + b"\n")
