@@ -6,6 +6,7 @@ happen: in the running process, which is handed a file that was laid down in its
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -99,6 +100,7 @@ class Restorer:
         if path.is_symlink() or not path.is_file():
             raise BadRequest(f"name: no backup {name} was laid down; use `sandpool restore`")
         try:
-            return await replace(self._store, tuple(read_backup(path)))
+            records = await asyncio.to_thread(lambda: tuple(read_backup(path)))  # others are served meanwhile
+            return await replace(self._store, records)
         except StoreError as error:
             raise BadRequest(str(error)) from error

@@ -21,9 +21,7 @@ def request(running: Running, method: str, path: str, body: Any = None, timeout:
     """One JSON request as the cluster's admin. Raises what the server says is wrong."""
     trust, token = _admin(read_kubeconfig(running), running.kubeconfig)
     address = urlsplit(running.api)
-    connection = http.client.HTTPSConnection(
-        cast(str, address.hostname), address.port, timeout=timeout, context=trust
-    )
+    connection = http.client.HTTPSConnection(cast(str, address.hostname), address.port, timeout=timeout, context=trust)
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": "application/json"}
     try:
         connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)

@@ -5,6 +5,8 @@ stdout is data, stderr is talk. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 n
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -35,6 +37,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command line and answers its exit code; what a user did wrong never shows a traceback."""
     try:
         app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
+        sys.stdout.flush()
     except cyclopts.CycloptsError:
         return USAGE  # cyclopts has said what is wrong
     except Exit as end:
@@ -44,6 +47,9 @@ def run(arguments: list[str]) -> int:
     except SandpoolError as error:
         print(f"sandpool: {error}", file=sys.stderr)
         return FAILED
+    except BrokenPipeError:  # who read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would complain at its end
+        return 128 + signal.SIGPIPE
     except OSError as error:  # a file or a folder that may not be used: the message must name it
         named = f"{error.filename}: " if error.filename else ""
         print(f"sandpool: {named}{error.strerror or error}", file=sys.stderr)

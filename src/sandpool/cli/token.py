@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import read_kubeconfig, request
+from sandpool.kube.errors import NotFound
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -46,7 +47,12 @@ def token(
         "spec": {"expirationSeconds": seconds(duration), "audiences": []},
     }
     space, name = quote(namespace, safe=""), quote(account, safe="")
-    answer = request(running, "POST", f"/api/v1/namespaces/{space}/serviceaccounts/{name}/token", body)
+    try:
+        answer = request(running, "POST", f"/api/v1/namespaces/{space}/serviceaccounts/{name}/token", body)
+    except NotFound as error:
+        raise Exit(
+            NOT_FOUND, f"namespace {namespace!r} has no service account {account!r}; create it, or name another"
+        ) from error
     if output == "token":
         print(answer["status"]["token"])
         return

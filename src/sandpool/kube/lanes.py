@@ -117,12 +117,11 @@ class LaneGate:
         return background if self._last is Lane.URGENT else urgent
 
     def _candidate(self, lane: Lane, now: float) -> tuple[Lane, bool] | None:
-        if self._reads[lane]:
-            return (lane, False)
-        writes = self._writes[lane]
+        reads, writes = self._reads[lane], self._writes[lane]
         if writes and (self._open(lane) or (self._room(lane) and self._rested(writes[0], now))):
-            return (lane, True)
-        return None
+            # A token goes to whoever came first: neither a stream of reads nor one of writes starves the other.
+            return (lane, not reads or writes[0].arrived < reads[0].arrived)
+        return (lane, False) if reads else None
 
     def _open(self, lane: Lane) -> bool:
         """May a write of this lane go without having rested?"""

@@ -31,7 +31,8 @@ SLACK = 15.0  # seconds that a watch may outlive the end that the server was ask
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    request: float = 30.0  # seconds for a whole request; below the lease, so that no write outlives it
+    request: float = 30.0  # seconds for a whole request
+    write: float = 10.0  # likewise if it writes: no longer than a lease is held, so that no write outlives leadership
     connect: float = 10.0  # seconds for a place among the connections and a new one
     connections: int = 100  # for requests; watches are not counted
     body: int = 256 << 20  # bytes of an answer
@@ -67,6 +68,9 @@ class Transport:
         self._shown: Credential | None = None  # what the two below were made from
         self._tls: ssl.SSLContext | bool = True
         self._headers: dict[str, CIMultiDict[str]] = {}
+        self._write_timeout = aiohttp.ClientTimeout(
+            total=min(limits.write, limits.request), connect=min(limits.write, limits.connect)
+        )
         self._closed = False
 
     async def send(self, call: Call) -> bytes:
@@ -103,7 +107,7 @@ class Transport:
                 aiohttp.ClientTimeout(total=self._limits.request, connect=self._limits.connect),
             )
         try:
-            response = await self._start(self._requests, call)
+            response = await self._start(self._requests, call, self._write_timeout if call.writes else None)
             try:
                 success = 200 <= response.status < 300
                 body = await _body(response, self._limits.body if success else self._limits.refusal)
@@ -203,7 +207,7 @@ def _socket(info: aiohttp.AddrInfoType) -> socket.socket:
 
 async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     length = response.content_length
-    if length is not None and length <= limit:
+    if length is not None and length <= limit and "Content-Encoding" not in response.headers:
         return await response.read()
     parts, size = [], 0
     while chunk := await response.content.readany():

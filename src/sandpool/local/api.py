@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from sandpool.kube.api import Event, EventType, Page, Preconditions, Propagation
 from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.local.objects.options import DeleteOptions, ListQuery, WatchQuery
+from sandpool.local.objects.recent import Recent
 from sandpool.local.store.record import Record
 from sandpool.model import codec
 from sandpool.model.metadata import Object, Revision
@@ -26,13 +27,14 @@ T = TypeVar("T", bound=Object)
 
 _BOOKMARK_EVERY = 60.0
 _REMEMBERED = 2048
+_REMEMBERED_BYTES = 16 * 1024 * 1024
 
 
 class _Decoded:
     """The newest decoded objects, by type and revision. An entry counts only for the very bytes that it was made of."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[type, Revision], tuple[bytes, Any]] = {}
+        self._known: Recent[tuple[type, Revision], tuple[bytes, Any]] = Recent(_REMEMBERED, _REMEMBERED_BYTES)
 
     def object(self, resource: Resource[T], value: bytes, revision: Revision) -> T:
         key = (resource.type, revision)
@@ -40,11 +42,8 @@ class _Decoded:
         if known is not None and known[0] is value:
             found: T = known[1]
             return found
-        if len(self._known) >= _REMEMBERED:
-            for old in list(self._known)[: _REMEMBERED // 4]:
-                del self._known[old]
         made = codec.decode(resource, value)
-        self._known[key] = (value, made)
+        self._known.keep(key, (value, made), len(value))
         return made
 
 

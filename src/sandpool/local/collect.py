@@ -39,12 +39,12 @@ _SERVED: dict[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind)
 
 
 class Owner(Enum):
-    """What an owner reference points at."""
+    """What an owner reference points at; those that keep an object alive first."""
 
     SOLID = "alive, and not waiting for its dependents"
+    UNKNOWN = "of a kind or scope that cannot be looked up: left alone"
     WAITING = "being deleted in the foreground"
     ABSENT = "gone"
-    UNKNOWN = "of a kind or scope that cannot be looked up: left alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class Collector:
         self._graph = Graph()
         self._pending: dict[Uid, None] = {}  # whom to look at, in order, each once
         self._news = asyncio.Event()
+        self._trouble = ""  # the last one; on a full disk every object has the same, so it is told once for all of them
 
     async def run(self) -> None:
         await follow(self._load, self._observe, self._work)
@@ -120,6 +121,7 @@ class Collector:
                 self._news.clear()
             again = [uid for uid in await asyncio.gather(*map(self._judge, batch)) if uid is not None]
             if again:
+                _log.warning("could not collect", objects=len(again), such_as=self._trouble)
                 tasks.create_task(self._ask_later(again))
 
     async def _ask_later(self, uids: list[Uid]) -> None:
@@ -147,12 +149,19 @@ class Collector:
         except Conflict:
             self._ask([uid])  # it changed while we looked
         except ApiError as error:
-            _log.warning("could not collect", key=node.key, error=str(error))
+            self._trouble = f"{node.key}: {error}"
+            return uid
+        except Exception as error:  # one object that nobody foresaw must not end collection, and the cluster with it
+            self._trouble = f"{node.key}: {error}"
+            _log.error("could not collect", exc=error, key=node.key)
             return uid
         return None
 
     async def _settle(self, node: Node, record: Record) -> None:
-        owners = {reference.uid: self._state(node, reference) for reference in node.owners}
+        owners: dict[Uid, Owner] = {}
+        for reference in node.owners:  # of several that name one uid, the one that keeps the object counts
+            states = (owners.get(reference.uid, Owner.ABSENT), self._state(node, reference))
+            owners[reference.uid] = next(state for state in Owner if state in states)
         match fate_of(node, owners, has_dependents=bool(self._graph.dependents(node.uid))):
             case Disown(uids):
                 await self._write_owners(node, record, lambda reference: reference["uid"] not in uids)

@@ -21,9 +21,9 @@ from sandpool.local.store.port import Store, Watcher
 from sandpool.local.store.record import Record
 from sandpool.loop.clock import Clock
 from sandpool.model import kinds
-from sandpool.model.metadata import Revision
 
 LIFETIME = timedelta(hours=1)
+_PREFIX = prefix_of(kinds.EVENTS)
 _LONGEST_SLEEP = 60.0  # an Event that comes back-dated is noticed within this
 _BATCH = 500
 _RETRY = 5.0
@@ -44,12 +44,20 @@ class _Times(msgspec.Struct, gc=False):
     series: _Series | None = None
 
 
+class _Created(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
 _times = msgspec.json.Decoder(_Times).decode
+_created = msgspec.json.Decoder(_Created).decode
 
 
 def last_told(value: bytes, now: datetime) -> datetime:
     """When the Event was last reported; never in the future, whatever the reporter's clock says."""
-    times = _times(value)
+    try:
+        times = _times(value)
+    except msgspec.ValidationError:  # a time that no calendar has, from before such times were refused
+        return min(now, _created(value).metadata.creationTimestamp)
     told = [times.metadata.creationTimestamp, times.lastTimestamp, times.eventTime]
     if times.series is not None:
         told.append(times.series.lastObservedTime)
@@ -62,30 +70,43 @@ class EventExpiry:
         self._objects = objects
         self._clock = clock
         self._lifetime = lifetime
-        self._due: list[tuple[datetime, Revision, str]] = []
+        self._due: list[tuple[datetime, str]] = []  # when to look at which Event, the next one first
+        self._scheduled: set[str] = set()  # each is in there once, however often it is told
         self._news = asyncio.Event()
 
     async def run(self) -> None:
         await follow(self._load, self._observe, self._expire)
 
     def _load(self) -> Watcher:
-        prefix = prefix_of(kinds.EVENTS)
-        snapshot = self._store.scan(prefix)
+        snapshot = self._store.scan(_PREFIX)
         self._due = []
+        self._scheduled = set()
         for record in snapshot.records:
-            self._schedule(record)
-        return self._store.watch(prefix, snapshot.revision)
+            self._schedule(record.key, self._end(record))
+        return self._store.watch(_PREFIX, snapshot.revision)
 
-    def _schedule(self, record: Record) -> None:
-        when = last_told(record.value, self._clock.now()) + self._lifetime
-        heapq.heappush(self._due, (when, record.revision, record.key))
+    def _end(self, record: Record) -> datetime:
+        return last_told(record.value, self._clock.now()) + self._lifetime
+
+    def _schedule(self, key: str, when: datetime) -> None:
+        if key not in self._scheduled:
+            self._scheduled.add(key)
+            heapq.heappush(self._due, (when, key))
 
     async def _observe(self, watcher: Watcher) -> None:
         while True:
             for change in await watcher.changes():
                 if not change.deleted:
-                    self._schedule(change.record)
+                    self._schedule(change.record.key, self._end(change.record))
+            if len(self._due) > 2 * self._store.count(_PREFIX) + _BATCH:
+                self._forget_deleted()
             self._news.set()
+
+    def _forget_deleted(self) -> None:
+        """Events that others deleted would stay in the schedule for their hour."""
+        self._due = [(when, key) for when, key in self._due if self._store.get(key) is not None]
+        heapq.heapify(self._due)
+        self._scheduled = {key for _, key in self._due}
 
     async def _expire(self, tasks: asyncio.TaskGroup) -> None:
         while True:
@@ -101,22 +122,27 @@ class EventExpiry:
 
     async def _remove_due(self) -> None:
         now = self._clock.now()
-        batch: list[tuple[datetime, Revision, str]] = []
+        batch: list[str] = []
         while self._due and self._due[0][0] <= now and len(batch) < _BATCH:
-            batch.append(heapq.heappop(self._due))
-        await asyncio.gather(*(self._remove(*entry) for entry in batch))
+            batch.append(heapq.heappop(self._due)[1])
+        self._scheduled.difference_update(batch)
+        await asyncio.gather(*map(self._remove, batch))
 
-    async def _remove(self, when: datetime, revision: Revision, key: str) -> None:
-        """Removes that state of the Event. One that was told again meanwhile has a newer entry of its own."""
+    async def _remove(self, key: str) -> None:
+        """Removes the Event, if its time is up: it may have been told again. A change meanwhile schedules it anew."""
         parsed = parse_key(key)
         record = self._store.get(key)
-        if parsed is None or record is None or record.revision != revision:
+        if parsed is None or record is None:
+            return
+        end = self._end(record)
+        if end > self._clock.now():
+            self._schedule(key, end)
             return
         resource, namespace, name = parsed
-        options = DeleteOptions(preconditions=Preconditions(revision=revision))
+        options = DeleteOptions(preconditions=Preconditions(revision=record.revision))
         try:
             await self._objects.delete(resource, namespace, name, options)
         except (NotFound, Conflict):
             pass
         except ApiError:
-            heapq.heappush(self._due, (when + timedelta(seconds=_RETRY), revision, key))
+            self._schedule(key, self._clock.now() + timedelta(seconds=_RETRY))

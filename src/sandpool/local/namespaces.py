@@ -56,6 +56,8 @@ class NamespaceLife:
         self._terminating: set[str] = set()
         self._pending: dict[str, None] = {}  # names to look at, in order, each once
         self._news = asyncio.Event()
+        self._reporting: set[str] = set()  # names to be looked at in a moment
+        self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         await ensure_namespaces(self._objects)
@@ -87,10 +89,21 @@ class NamespaceLife:
         if self._terminating:
             parsed = parse_key(key)
             if parsed is not None and parsed[1] in self._terminating:
-                return parsed[1]
+                return self._stirred(parsed[1])
+        return ""
+
+    def _stirred(self, name: str) -> str:
+        """Something in a namespace that is being deleted changed. Only the last thing to leave matters at once; that there
+        is less than before is reported after a moment, for many changes together: each report looks at all that is left."""
+        if not any(self._store.count(prefix_of(resource, name)) for resource in _NAMESPACED):
+            return name
+        if name not in self._reporting and self._tasks is not None:
+            self._reporting.add(name)
+            self._tasks.create_task(self._ask_later([name]))
         return ""
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
         while True:
             await self._news.wait()
             batch = list(islice(self._pending, _BATCH))
@@ -104,6 +117,7 @@ class NamespaceLife:
 
     async def _ask_later(self, names: list[str]) -> None:
         await self._clock.sleep(_RETRY)
+        self._reporting.difference_update(names)
         self._ask(names)
 
     async def _look(self, name: str) -> str | None:
@@ -125,6 +139,11 @@ class NamespaceLife:
             self._ask([name])
         except ApiError as error:
             _log.warning("namespace work failed", namespace=name, error=str(error))
+            return name
+        except (
+            Exception
+        ) as error:  # one namespace that nobody foresaw must not end all others, and the cluster with them
+            _log.error("namespace work failed", exc=error, namespace=name)
             return name
         return None
 

@@ -41,7 +41,8 @@ def remaining_conditions(
         if kind in troubles:
             status, (reason, message) = "True", troubles[kind]
         old = before.get(kind)
-        since = old["lastTransitionTime"] if old and old.get("status") == status else seconds(now)
+        kept = old.get("lastTransitionTime") if old and old.get("status") == status else None
+        since = kept or seconds(now)
         conditions.append(
             {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
         )

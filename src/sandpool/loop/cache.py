@@ -244,5 +244,5 @@ class Cache(Generic[T]):
             new = listed.get(key)
             if new is None or new.metadata.uid != old.metadata.uid:
                 self._step(key, old, None)
-            elif new.metadata.resource_version != old.metadata.resource_version:
+            elif new != old:  # also where the same revision has been used again for something else
                 self._step(key, old, new)

@@ -123,6 +123,8 @@ class Controller(Generic[K]):
                 await self._handle(item)
             finally:
                 self._busy -= 1
+            if _cancelled():  # and the reconcile made something else of it: nobody will tell us a second time
+                raise asyncio.CancelledError
 
     async def _handle(self, item: Item[K]) -> None:
         rid = f"{self.name}-{next(self._rids):x}"
@@ -152,8 +154,7 @@ class Controller(Generic[K]):
         except TimeoutError as error:
             return OutOfTime(f"no end after {self._limits.timeout} s") if limit.expired() else error
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if _cancelled():
                 raise
             return error  # something inside was cancelled, not we: a failure like any other
         except Exception as error:
@@ -203,3 +204,9 @@ class Controller(Generic[K]):
     def _forget(self, key: K) -> None:
         self._backoff.forget(key)
         self._conflicts.pop(key, None)
+
+
+def _cancelled() -> bool:
+    """Whether somebody wants this task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from sandpool.kube.api import Api
-from sandpool.kube.errors import ApiError, NotFound, Unreachable
+from sandpool.kube.errors import ApiError, ConfigError, NotFound, Unreachable
+from sandpool.kube.rate import TokenBucket
 from sandpool.loop.clock import Clock
-from sandpool.loop.rate import TokenBucket
 from sandpool.model.kinds import EVENTS
 from sandpool.model.metadata import Object, Uid
 from sandpool.model.patches import merge_patch
@@ -124,7 +124,7 @@ class EventRecorder:
         if news is not None:
             news.count += 1
             news.last = now
-        elif not self._bucket(meta.uid).try_take():
+        elif not self._bucket(meta.uid).take(self._clock.monotonic()):
             self._count.labels("limited").inc()
         elif len(self._waiting) >= self._restraint.waiting:
             self._count.labels("dropped").inc()
@@ -160,7 +160,7 @@ class EventRecorder:
                     return
                 await self._create(same, news)
                 self._count.labels("created").inc()
-        except (ApiError, Unreachable, TimeoutError) as error:
+        except (ApiError, Unreachable, ConfigError, TimeoutError) as error:
             self._count.labels("failed").inc()
             log.debug("event not written", reason=same.reason, error=f"{type(error).__name__}: {error}")
 
@@ -205,7 +205,7 @@ class EventRecorder:
     def _bucket(self, uid: Uid) -> TokenBucket:
         bucket = self._buckets.get(uid)
         if bucket is None:
-            bucket = self._buckets[uid] = TokenBucket(self._clock, self._restraint.refill, self._restraint.burst)
+            bucket = self._buckets[uid] = TokenBucket(self._restraint.refill, self._restraint.burst)
             if len(self._buckets) > self._restraint.remembered:
                 self._buckets.popitem(last=False)
         else:

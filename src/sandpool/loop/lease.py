@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandpool.kube.api import Api
-from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Unreachable
+from sandpool.kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, Invalid, NotFound, Unreachable
 from sandpool.loop.clock import Clock
 from sandpool.loop.errors import LeadershipLost
 from sandpool.model.core import Lease
@@ -69,6 +69,7 @@ class Elector:
         self._until = _NEVER  # we lead until then
         self._asleep_at = clock.now()  # and not past this moment: a machine's monotonic clock stands still in its sleep
         self._lease: Lease | None = None  # as we last read or wrote it
+        self._cut_off = False  # a write of ours is out, and nobody waits for its answer any more
         self._seen: tuple[Revision | None, float] = (None, 0.0)  # its revision (0: absent), and when we first saw that
         self._promised = terms.duration
         self._others = False  # it was somebody else's when we last saw it
@@ -99,24 +100,32 @@ class Elector:
 
     async def release(self) -> None:
         """Lets others take over at once. Only after everything that writes has stopped; failing to release is no error."""
-        was, self._until = self.leading, _NEVER
-        if not was or self._lease is None:
+        was, self._until = self.leading or self._cut_off, _NEVER
+        if not was:
             return
         try:
             async with asyncio.timeout(self._terms.retry):
+                if self._lease is None:
+                    self._observe(await self._api.get(LEASES, self.name, self._namespace))
+                if self._lost():
+                    return
                 await self._patch(
                     {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro(self._clock.now())}
                 )
             log.info("lease released", lease=self.name, identity=self.identity)
-        except (ApiError, Unreachable, TimeoutError) as error:
+        except (ApiError, Unreachable, ConfigError, TimeoutError) as error:
             log.warning("lease not released", lease=self.name, error=f"{type(error).__name__}: {error}")
 
     async def _tried(self, limit: float) -> bool:
         """One attempt to take or renew the lease, given up after `limit` seconds."""
+        self._cut_off = False
         try:
             async with asyncio.timeout(limit):
                 return await self._attempt()
-        except (ApiError, Unreachable, TimeoutError) as error:
+        except asyncio.CancelledError:
+            self._lease, self._cut_off = None, True
+            raise
+        except (ApiError, Unreachable, ConfigError, TimeoutError) as error:
             self._lease = None  # whatever became of it: read it anew
             raced = isinstance(error, (AlreadyExists, Conflict, NotFound, Invalid)) and not error.causes
             (log.debug if raced else log.warning)("lease attempt failed", lease=self.name, error=repr(error))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sandpool.kube.api import Api, Event, EventType, Page
-from sandpool.kube.errors import ApiError, BadRequest, Gone, Invalid, TooManyRequests, Unreachable
+from sandpool.kube.errors import ApiError, BadRequest, ConfigError, Gone, Invalid, TooManyRequests, Unreachable
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
@@ -67,7 +67,8 @@ class Reflector(Generic[T]):
         self._random = random
         self._streaming = pace.streaming
         self._listed = False
-        self._healthy = False  # the watch under way has said something, or lasted
+        self._healthy = False  # the watch under way has brought us further, or lasted
+        self._lasted = False
         self._failures: Backoff[None] = Backoff(pace.first, pace.most, jitter=0.5, random=random)
         label = cache.resource.group_resource
         metrics.cache_objects.labels(label).set_function(lambda: len(cache))
@@ -81,13 +82,13 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         while True:
-            self._healthy = False
+            self._healthy = self._lasted = False
             try:
                 if not self._listed and not self._streaming:
                     await self._list()
                 await self._watch()
                 failure = None
-            except (ApiError, Unreachable) as error:
+            except (ApiError, Unreachable, ConfigError) as error:  # the last: credentials that cannot be renewed now
                 failure = error
             await self._recover(failure)
 
@@ -95,6 +96,7 @@ class Reflector(Generic[T]):
         """Decides how to go on: at once after something worked, else after a delay."""
         if isinstance(failure, Gone):
             self._listed = False
+            self._healthy = self._lasted  # a few events between two lists are no progress worth a list
         if isinstance(failure, (BadRequest, Invalid)) and self._streaming:
             self._streaming = False  # this server knows no streaming lists
             return
@@ -159,14 +161,15 @@ class Reflector(Generic[T]):
                     initial = self._take(event, initial)
         except TimeoutError:
             log.warning("watch is dead", resource=self.name, after=lasts + self._pace.overdue)
-        if self._clock.monotonic() - began >= self._pace.brief:
-            self._healthy = True
+        finally:
+            if self._clock.monotonic() - began >= self._pace.brief:
+                self._healthy = self._lasted = True
 
     def _take(self, event: Event[T], initial: dict[Key, T] | None) -> dict[Key, T] | None:
         """Into the cache; before the end of a streaming list, into its items."""
         if initial is None:
+            self._healthy = self._healthy or event.revision > self.cache.revision
             self.cache.apply(event)
-            self._healthy = True
             self.trouble = None
         elif event.initial_done:
             self._fill(initial.values(), event.revision)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sandpool.model.documents import Json, PatchError, same
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def in_order(wanted: list[Json], order: list[Json], merge_key: str) -> None:
@@ -21,18 +25,20 @@ def in_order(wanted: list[Json], order: list[Json], merge_key: str) -> None:
 
 def ordered(merged: list[Json], order: list[Json], live: list[Json], merge_key: str) -> list[Json]:
     """Named elements in the order of the patch; the others between them where the live list had them, as far as possible."""
-    ranks = [_identity(item, merge_key) for item in order]
-    places = [_identity(item, merge_key) for item in live]
-    named = [item for item in merged if _rank(ranks, _identity(item, merge_key)) >= 0]
-    others = [item for item in merged if _rank(ranks, _identity(item, merge_key)) < 0]
-    named.sort(key=lambda item: _rank(ranks, _identity(item, merge_key)))
-    others.sort(key=lambda item: _rank(places, _identity(item, merge_key)))
+    ranks, places = _ranks(order, merge_key), _ranks(live, merge_key)
+
+    def rank(item: Json) -> int:
+        return ranks.get(text_of(_identity(item, merge_key)), -1)
+
+    def place(item: Json) -> int:
+        return places.get(text_of(_identity(item, merge_key)), -1)
+
+    named = sorted((item for item in merged if rank(item) >= 0), key=rank)
+    others = sorted((item for item in merged if rank(item) < 0), key=place)
     result: list[Json] = []
     left, right = 0, 0
     while left < len(others) and right < len(named):
-        before = _rank(places, _identity(others[left], merge_key))
-        after = _rank(places, _identity(named[right], merge_key))
-        if 0 <= before < after:
+        if 0 <= place(others[left]) < place(named[right]):
             result.append(others[left])
             left += 1
         else:
@@ -41,13 +47,22 @@ def ordered(merged: list[Json], order: list[Json], live: list[Json], merge_key: 
     return [*result, *others[left:], *named[right:]]
 
 
+def text_of(identity: Json) -> bytes:
+    """Equal JSON values have equal texts, so that elements are found without walking the list."""
+    return _encode(identity)
+
+
+def _ranks(items: list[Json], merge_key: str) -> dict[bytes, int]:
+    """Where each element stands first."""
+    found: dict[bytes, int] = {}
+    for index, item in enumerate(items):
+        found.setdefault(text_of(_identity(item, merge_key)), index)
+    return found
+
+
 def _identity(item: Json, merge_key: str) -> Json:
     if not merge_key:
         return item
     if type(item) is not dict or merge_key not in item:
         raise PatchError(f"map: {item} does not contain declared merge key: {merge_key}")
     return item[merge_key]
-
-
-def _rank(items: list[Json], value: Json) -> int:
-    return next((index for index, item in enumerate(items) if same(item, value)), -1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from sandpool.model.documents import MAX_DEPTH, BadPatch, Json, PatchError, depth, go_kind, same, without_nulls
-from sandpool.model.patch_order import in_order, ordered
+from sandpool.model.patch_order import in_order, ordered, text_of
 
 DIRECTIVE = "$patch"
 RETAIN = "$retainKeys"
@@ -96,7 +96,8 @@ def _retain(merged: dict[str, Json], patch: dict[str, Json]) -> None:
 def _delete_from(merged: dict[str, Json], name: str, unwanted: Json) -> None:
     current = merged.get(name)
     if type(current) is list and type(unwanted) is list:
-        merged[name] = [item for item in current if not any(same(item, gone) for gone in unwanted)]
+        gone = {text_of(item) for item in unwanted}
+        merged[name] = [item for item in current if text_of(item) not in gone]
 
 
 def _reorder(merged: dict[str, Json], name: str, patch: dict[str, Json], order: Json, schema: Schema) -> None:
@@ -133,7 +134,8 @@ def _list(current: list[Json], wanted: list[Json], schema: Schema) -> list[Json]
         raise PatchError("list element types are not identical")
     merge_key = schema.get("x-kubernetes-patch-merge-key", "")
     if dict not in kinds:
-        fresh = [item for item in wanted if item not in current]
+        present = set(current)
+        fresh = [item for item in wanted if item not in present]
         return ordered([*current, *dict.fromkeys(fresh)], wanted, current, "")
     if not merge_key:
         raise PatchError(f"cannot merge lists without merge key for {schema.get('type', 'Struct')}")
@@ -141,14 +143,15 @@ def _list(current: list[Json], wanted: list[Json], schema: Schema) -> list[Json]
 
 
 def _list_of_objects(current: list[Json], wanted: list[Json], schema: Schema, merge_key: str) -> list[Json]:
-    kept, plain, replace = current, [], False
+    gone: set[bytes] = set()
+    plain: list[Json] = []
+    replace = False
     for item in wanted:
         match item.get(DIRECTIVE):
             case None:
                 plain.append(item)
             case "delete":
-                gone = _key(item, merge_key)
-                kept = [old for old in kept if not (merge_key in old and same(old[merge_key], gone))]
+                gone.add(text_of(_key(item, merge_key)))
             case "replace":
                 replace = True
             case "merge":
@@ -157,15 +160,24 @@ def _list_of_objects(current: list[Json], wanted: list[Json], schema: Schema, me
                 raise BadPatch(f"unknown patch type: {other} in map: {item}")
     if replace:
         return plain
+    kept = [old for old in current if not (merge_key in old and text_of(old[merge_key]) in gone)] if gone else current
+    return ordered(_merged(kept, plain, schema.get("items", _FREE), merge_key), plain, kept, merge_key)
+
+
+def _merged(kept: list[Json], plain: list[Json], schema: Schema, merge_key: str) -> list[Json]:
+    """Each element of the patch merged into the first of its key, or added."""
     result = list(kept)
+    places: dict[bytes, int] = {}
+    for index, old in enumerate(kept):
+        if merge_key in old:
+            places.setdefault(text_of(old[merge_key]), index)
     for item in plain:
-        value = _key(item, merge_key)
-        at = next((i for i, old in enumerate(result) if merge_key in old and same(old[merge_key], value)), None)
-        if at is None:
+        at = places.setdefault(text_of(_key(item, merge_key)), len(result))
+        if at == len(result):
             result.append(item)
         else:
-            result[at] = _object(result[at], item, schema.get("items", _FREE))
-    return ordered(result, plain, kept, merge_key)
+            result[at] = _object(result[at], item, schema)
+    return result
 
 
 def _plain(value: Json) -> tuple[bool, Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -29,6 +30,7 @@ from sandpool.kube.lanes import Lane
 from sandpool.kube.retry import RetryPolicy
 from sandpool.kube.secret import Secret
 from sandpool.kube.transport import Limits
+from sandpool.loop.lease import Terms
 from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
@@ -239,6 +241,27 @@ async def test_an_answer_may_be_too_large(whole: bool, to: Callable[..., HttpApi
         with pytest.raises(Unreadable, match="larger than 4000 bytes; list in pages"):
             await api.list(PODS)
         assert (await api.list(PODS)).revision == 9, "the client is still usable"
+
+
+async def test_an_answer_that_was_packed_unasked_is_measured_unpacked(to: Callable[..., HttpApi]) -> None:
+    packed = gzip.compress(b'{"metadata":{"resourceVersion":"1"},"items":[]' + b" " * 5000 + b"}")
+    assert len(packed) < 4000
+    async with scripted_peer(answer(packed, headers={"Content-Encoding": "gzip"})) as peer:
+        with pytest.raises(Unreadable, match="larger than 4000 bytes"):
+            await to(peer.url, limits=Limits(body=4000)).list(PODS)
+
+
+def test_no_write_outlives_the_lease() -> None:
+    assert Limits().write <= Terms().renew
+
+
+@pytest.mark.parametrize("verb", ["create", "patch", "delete"])
+async def test_a_write_has_less_time_than_a_read(verb: str, to: Callable[..., HttpApi]) -> None:
+    done = asyncio.Event()
+    async with scripted_peer(hang(done)) as peer:
+        with pytest.raises(Unreachable, match="no answer within the time"):
+            await VERBS[verb](to(peer.url, limits=Limits(request=3600, write=0.4)))
+        done.set()
 
 
 async def test_a_refusal_may_not_be_endless_either(to: Callable[..., HttpApi]) -> None:

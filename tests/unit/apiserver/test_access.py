@@ -124,3 +124,14 @@ def test_a_crash_between_write_and_rename_leaves_the_old_file(tmp_path: Path) ->
     assert path.read_bytes() == b"old"
     write_secret(path, b"new")
     assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("content", [b"\xff" * 64, b"short", b"", b"line\n" * 20])
+def test_a_secret_that_was_overwritten_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    before = open_access(tmp_path, (), NOW)
+    for name in ("admin.token", "tokens.key"):
+        (tmp_path / name).write_bytes(content)
+    after = open_access(tmp_path, (), NOW)
+    assert after.admin_token != before.admin_token
+    assert after.signing_key != before.signing_key
+    assert len(base64.urlsafe_b64decode(after.admin_token + "=")) == 32

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandpool.kube.errors import BadRequest, Invalid, TooLarge, UnsupportedMedia
 from sandpool.local.apiserver import body
+from sandpool.local.apiserver.answer import warnings
 from sandpool.local.apiserver.body import Malformed, Unread, decode, decode_media, decode_object
 from sandpool.local.apiserver.handlers.write import check_kind, decode_patch, patch_type
 from sandpool.local.apiserver.malformed import complaint
@@ -215,3 +216,36 @@ def test_bad_patches(kind: PatchType, raw: bytes, words: str) -> None:
 def test_good_patches() -> None:
     assert decode_patch(PatchType.MERGE, b'{"a":null}', 200) == Patch(PatchType.MERGE, {"a": None})
     assert decode_patch(PatchType.JSON, b"[]", 200) == Patch(PatchType.JSON, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("- " * 100_000, "nested too deeply"),
+        ("[" + "1," * 100_000 + "1]", "too many values"),
+        ("%TAG !a! tag:x\n" * 100_000 + "--- {}", "directives"),
+        ("a: b\n%TAG !a! tag:x\n", "directives"),
+    ],
+)
+def test_yaml_that_would_keep_the_parser_busy(text: str, words: str) -> None:
+    with pytest.raises(YamlError, match=words):
+        from_yaml(text.encode())
+
+
+def test_a_long_malformed_text_is_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+    monkeypatch.setattr(body, "complaint", lambda text: walked.append(len(text)) or "words")
+    for text in (b"[1,x]", b"[" + b"1," * 500_000 + b"x]"):
+        with pytest.raises(Malformed):
+            decode(text, 200)
+    assert walked == [5]
+
+
+def test_warnings_stay_short_and_few() -> None:
+    """Clients refuse answers with long headers, and Python's refuses more than a hundred."""
+    assert len(warnings(("one", "two"))) == 2
+    many = warnings(tuple(f'unknown field "x{number}"' for number in range(100_000)))
+    assert 10 < len(many) <= 64
+    long = warnings(tuple("y" * 1000 for _ in range(100)))
+    assert sum(len(value) for _, value in long) < 5000

@@ -84,3 +84,28 @@ def test_what_runs_is_told_only_while_it_runs(directory: DataDir) -> None:
     assert directory.read_running() == running
     lock.release()
     assert directory.read_running() is None
+
+
+def test_a_start_that_was_cut_off_while_it_made_the_directory_does_not_spoil_it(directory: DataDir) -> None:
+    directory.root.mkdir()
+    (directory.root / "format.123.new").write_text("")
+    directory.prepare()
+    assert directory.format.read_text() == "1\n"
+
+
+def test_a_directory_that_another_start_has_just_made_is_not_foreign(
+    directory: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one came between our question for the version and our look at the names."""
+    directory.root.mkdir()
+    look = Path.iterdir
+
+    def late(path: Path) -> object:
+        monkeypatch.undo()
+        directory.prepare()
+        directory.store.write_text("")
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", late)
+    directory.prepare()
+    assert directory.format.read_text() == "1\n"

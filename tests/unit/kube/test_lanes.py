@@ -189,3 +189,20 @@ async def test_the_rate_holds_for_both_lanes_and_the_first_goes_first() -> None:
             group.create_task(log.read("r", Lane.URGENT))
     assert [name for name, _ in log.passed] == ["first", "r", "r", "b", "b"]
     assert [at for _, at in log.passed] == pytest.approx([0, 1, 2, 3, 4], abs=1e-3)
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+async def test_a_stream_of_reads_does_not_keep_a_write_from_its_token(lane: Lane) -> None:
+    gate = a_gate(qps=10, burst=1)
+    log = Log(gate)
+    reads = [asyncio.create_task(log.read("early", lane)) for _ in range(5)]
+    await asyncio.sleep(0)
+    write = asyncio.create_task(log.write("write", lane, 0))
+    for _ in range(40):  # twice as many as there are tokens
+        reads += [asyncio.create_task(log.read("late", lane)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+    assert log.when("write")
+    assert log.when("write")[0] < 1
+    for task in (*reads, write):
+        task.cancel()
+    await asyncio.wait((*reads, write))

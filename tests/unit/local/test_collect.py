@@ -308,3 +308,39 @@ def test_fates(states: tuple[Owner, ...], leaving: bool, dependents: bool, fate:
     node = Node("k", Uid("u"), (REFERENCE,), leaving, False, False)
     owners = {Uid(str(index)): state for index, state in enumerate(states)}
     assert fate_of(node, owners, has_dependents=dependents) == fate
+
+
+async def test_two_references_with_one_uid(b: Bench) -> None:
+    """One of them leads to the owner: that the other leads nowhere must not cost the object."""
+    owner = await b.create(kinds.CONFIG_MAPS, config_map("owner"))
+    (right,) = owned_by(owner)
+    wrong = {**right, "name": "nobody"}
+    async with running(Collector(b.store, b.objects, ManualClock())):
+        for name, references in (("one", [right, wrong]), ("two", [wrong, right])):
+            await b.create(kinds.CONFIG_MAPS, config_map(name, ownerReferences=references))
+        await quiet(b.store)
+        assert b.names_of(kinds.CONFIG_MAPS) == ["one", "owner", "two"]
+        await b.delete(kinds.CONFIG_MAPS, "owner")
+        await until(lambda: b.names_of(kinds.CONFIG_MAPS) == [])
+
+
+async def test_one_object_that_nobody_foresaw(b: Bench) -> None:
+    """It is tried again later; the others are collected."""
+    delete, clock = b.objects.delete, ManualClock()
+    broken = True
+
+    async def sometimes(resource: Any, namespace: str, name: str, *rest: Any) -> Deleted:
+        if broken and name == "odd":
+            raise OverflowError("date value out of range")
+        return await delete(resource, namespace, name, *rest)
+
+    b.objects.delete = sometimes  # type: ignore[method-assign]
+    gone = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "gone"}]
+    async with running(Collector(b.store, b.objects, clock)):
+        for name in ("even", "odd", "other"):
+            await b.create(kinds.CONFIG_MAPS, config_map(name, ownerReferences=gone))
+        await until(lambda: b.names_of(kinds.CONFIG_MAPS) == ["odd"])
+        broken = False
+        await quiet(b.store)
+        clock.advance(1)
+        await until(lambda: b.names_of(kinds.CONFIG_MAPS) == [])

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from sandpool.kube.errors import Unavailable
 from sandpool.local.expiry import EventExpiry, last_told
 from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import Deleted
 from sandpool.local.store.memory_log import MemoryLog
 from sandpool.local.store.store import Store
 from sandpool.loop.clock import LoopClock
@@ -106,3 +109,62 @@ def test_last_told() -> None:
     assert told(series=f'{{"count":2,"lastObservedTime":"{micro(later)}"}}') == seconds(later)
     future = seconds(START + timedelta(hours=99))
     assert told(lastTimestamp=f'"{future}"') == seconds(START + timedelta(hours=10))
+
+
+async def test_told_often_is_scheduled_once() -> None:
+    b, clock = await world()
+    expiry = EventExpiry(b.store, b.objects, clock)
+    async with running(expiry):
+        await b.create(kinds.EVENTS, event("e"))
+        for count in range(2, 300):
+            await b.patch(kinds.EVENTS, "e", {"count": count, "lastTimestamp": seconds(clock.now())})
+        await clock.sleep(1)
+        assert len(expiry._due) == 1
+    await b.store.close()
+
+
+async def test_events_that_others_delete_leave_the_schedule() -> None:
+    b, clock = await world()
+    expiry = EventExpiry(b.store, b.objects, clock)
+    async with running(expiry):
+        for number in range(900):
+            await b.create(kinds.EVENTS, event(f"e{number}"))
+            await b.delete(kinds.EVENTS, f"e{number}")
+        await clock.sleep(1)
+        assert len(expiry._due) < 600
+        await b.create(kinds.EVENTS, event("last"))
+        await clock.sleep(3700)
+        assert b.names_of(kinds.EVENTS) == []
+    await b.store.close()
+
+
+async def test_long_overdue_and_the_disk_is_full() -> None:
+    """Tried again after a while, not again and again: its time was up hours ago."""
+    b, clock = await world()
+    await b.create(kinds.EVENTS, event("e"))
+    await clock.sleep(5 * 3600)
+    attempts = 0
+    delete = b.objects.delete
+
+    async def refused(*arguments: Any, **named: Any) -> Deleted:
+        nonlocal attempts
+        attempts += 1
+        if attempts <= 5:
+            raise Unavailable("the disk is full")
+        return await delete(*arguments, **named)
+
+    b.objects.delete = refused  # type: ignore[method-assign]
+    async with running(EventExpiry(b.store, b.objects, clock)):
+        await clock.sleep(12)
+        assert attempts == 3
+        await clock.sleep(60)
+        assert b.names_of(kinds.EVENTS) == []
+    await b.store.close()
+
+
+def test_a_time_that_cannot_be_read_counts_from_the_creation() -> None:
+    """Such Events are refused now; a store may still hold one."""
+    value = msgspec.json.encode(
+        {"metadata": {"creationTimestamp": seconds(START)}, "lastTimestamp": "2020-02-30T00:00:00Z"}
+    )
+    assert last_told(value, START + timedelta(hours=5)) == START

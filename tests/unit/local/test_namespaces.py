@@ -6,6 +6,7 @@ from typing import Any
 
 from sandpool.local.collect import Collector
 from sandpool.local.namespaces import ALWAYS, NamespaceLife
+from sandpool.local.objects.options import Deleted
 from sandpool.local.remaining import remaining_conditions
 from sandpool.model import kinds
 from support.local_objects import START, Bench, bench, claim, config_map, pod, sandbox
@@ -172,3 +173,54 @@ def test_conditions_keep_their_time() -> None:
     assert (trouble["status"], trouble["reason"]) == ("True", "ContentDeletionFailed")
     assert trouble["lastTransitionTime"] == "2026-01-01T01:00:00Z"
     assert trouble["message"] == "Failed to delete all resource types, 1 remaining: boom"
+
+
+def test_conditions_that_somebody_else_wrote_without_a_time() -> None:
+    present = [{"type": "NamespaceContentRemaining", "status": "False"}, {}]
+    conditions = remaining_conditions(present, {}, [], START)
+    assert {condition["lastTransitionTime"] for condition in conditions} == {"2026-01-01T00:00:00Z"}
+
+
+async def test_many_departures_are_reported_together(b: Bench) -> None:
+    """Each report looks at all that is left, so one per departure would take the square of it."""
+    await b.create(kinds.NAMESPACES, {"metadata": {"name": "t"}})
+    for number in range(40):
+        await b.create(kinds.CONFIG_MAPS, config_map(f"c{number}", finalizers=["a/b"]), "t")
+    clock = ManualClock()
+    async with running(NamespaceLife(b.store, b.objects, clock)):
+        await b.delete(kinds.NAMESPACES, "t")
+        await quiet(b.store)
+        before = b.get(kinds.NAMESPACES, "t")["metadata"]["resourceVersion"]
+        for number in range(39):
+            await b.patch(kinds.CONFIG_MAPS, f"c{number}", {"metadata": {"finalizers": None}}, namespace="t")
+            await quiet(b.store, 10)
+        assert b.get(kinds.NAMESPACES, "t")["metadata"]["resourceVersion"] == before
+        clock.advance(1)
+        await quiet(b.store)
+        assert "configmaps. has 1 resource instances" in str(b.get(kinds.NAMESPACES, "t")["status"])
+        await b.patch(kinds.CONFIG_MAPS, "c39", {"metadata": {"finalizers": None}}, namespace="t")
+        await until(lambda: b.absent(kinds.NAMESPACES, "t"))
+
+
+async def test_one_namespace_that_nobody_foresaw(b: Bench) -> None:
+    delete, clock = b.objects.delete, ManualClock()
+    broken = True
+
+    async def sometimes(resource: Any, namespace: str, name: str, *rest: Any) -> Deleted:
+        if broken and name == "odd":
+            raise OverflowError("date value out of range")
+        return await delete(resource, namespace, name, *rest)
+
+    b.objects.delete = sometimes  # type: ignore[method-assign]
+    for name, content in (("one", "odd"), ("two", "even")):
+        await b.create(kinds.NAMESPACES, {"metadata": {"name": name}})
+        await b.create(kinds.CONFIG_MAPS, config_map(content), name)
+    async with running(NamespaceLife(b.store, b.objects, clock)):
+        for name in ("one", "two"):
+            await b.delete(kinds.NAMESPACES, name)
+        await until(lambda: b.absent(kinds.NAMESPACES, "two"))
+        await quiet(b.store)
+        assert not b.absent(kinds.NAMESPACES, "one")
+        broken = False
+        clock.advance(1)
+        await until(lambda: b.absent(kinds.NAMESPACES, "one"))

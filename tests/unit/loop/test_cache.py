@@ -213,3 +213,12 @@ def test_a_late_subscriber_is_told_what_is_here() -> None:
     cache = Cache(THINGS)
     cache.replace([thing(1), thing(2, "b")], Revision(2))
     assert recorded(cache) == [(None, 1), (None, 2)]
+
+
+def test_a_server_that_went_back_may_use_a_revision_again_for_something_else() -> None:
+    cache = Cache(THINGS)
+    cache.replace([thing(50, colour="red")], Revision(90))
+    cache.replace([thing(50, colour="blue")], Revision(60))
+    shown = cache.get(A)
+    assert shown is not None
+    assert shown.metadata.labels["colour"] == "blue"

@@ -348,3 +348,35 @@ async def test_the_same_key_is_never_reconciled_twice_at_once() -> None:
 
 def test_a_key_is_printed_as_users_write_it() -> None:
     assert str(Key("ns", "a")) == "ns/a"
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_a_reconcile_that_turns_its_cancellation_into_something_else_still_ends_the_worker(
+    swallows: bool,
+) -> None:
+    """A TaskGroup whose child fails while it is cancelled raises the child's error and forgets the cancellation."""
+
+    async def reconcile(key: str) -> Done:
+        async def child() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise NotFound("gone meanwhile")
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(child())
+        except* NotFound:
+            if not swallows:
+                raise
+        return Done()
+
+    controller: Controller[str] = Controller("test", reconcile, LoopClock(START), Metrics(), Story())
+    controller.wake("k", "test")
+    running = asyncio.create_task(controller.run())
+    await asyncio.sleep(1)
+    running.cancel()
+    _, hanging = await asyncio.wait([running], timeout=60)
+    assert not hanging
+    assert running.cancelled()
+    await controller.queue.drained()

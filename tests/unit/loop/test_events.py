@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from sandpool.kube.errors import Unavailable
+from sandpool.kube.errors import ConfigError, Unavailable
 from sandpool.loop.clock import LoopClock
 from sandpool.loop.events import EventRecorder, Kind, NullEvents, Restraint
 from sandpool.model.core import ConfigMap, Event
@@ -177,3 +177,15 @@ async def test_null_events_do_nothing() -> None:
         about = await put(api, "a")
         NullEvents().emit(CONFIG_MAPS, about, Kind.WARNING, "R", "m")
         assert "create events" not in api.calls
+
+
+async def test_credentials_that_cannot_be_renewed_now_do_not_end_it() -> None:
+    async with a_desk() as desk:
+
+        async def fail(verb: str, plural: str) -> None:
+            raise ConfigError("exec plugin login: failed with exit code 1; run it by hand")
+
+        desk.api.before = fail
+        desk.emit()
+        await asyncio.sleep(1)
+        assert desk.count("failed") == 1

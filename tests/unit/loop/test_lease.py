@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sandpool.kube.errors import Refused
+from sandpool.kube.errors import ConfigError, Refused
 from sandpool.loop.clock import LoopClock
 from sandpool.loop.errors import LeadershipLost
 from sandpool.loop.lease import Elector, Terms
 from sandpool.model.kinds import LEASES
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
-from support.flaky_api import FlakyApi
+from support.flaky_api import FlakyApi, nothing
 from support.loop_cluster import START, a_cluster, half
 
 pytestmark = pytest.mark.looptime
@@ -244,3 +244,48 @@ async def test_releasing_what_is_not_held_does_nothing() -> None:
 def test_terms_that_are_not_safe_are_refused() -> None:
     with pytest.raises(ValueError, match="retry < renew < duration"):
         Terms(duration=10, renew=10, retry=2)
+
+
+@pytest.mark.parametrize("holding", [True, False])
+async def test_a_lease_is_released_although_its_last_write_was_cut_off(holding: bool) -> None:
+    """The server has made the write, but the stop came before its answer: the next leader must not wait for nothing."""
+    async with a_cluster() as api:
+        one, two = an_elector(api, "one"), an_elector(api, "two")
+        if holding:
+            await one.acquire()
+
+        async def hang(verb: str, plural: str) -> None:
+            if verb in ("patch", "create"):
+                api.after = nothing
+                await asyncio.Event().wait()
+
+        api.after = hang
+        task = asyncio.create_task(one.hold() if holding else one.acquire())
+        await asyncio.sleep(5)
+        task.cancel()
+        await asyncio.wait([task])
+        await one.release()
+        assert not await holder(api)
+        began = now()
+        await two.acquire()
+        assert now() == began
+
+
+async def test_nothing_is_released_that_was_never_tried() -> None:
+    async with a_cluster() as api:
+        await an_elector(api, "one").release()
+        assert api.calls == []
+
+
+async def test_credentials_that_cannot_be_renewed_now_do_not_end_the_election() -> None:
+    async with a_cluster() as api:
+        failures = [ConfigError("exec plugin login: failed with exit code 1; run it by hand")] * 2
+
+        async def fail(verb: str, plural: str) -> None:
+            if failures:
+                raise failures.pop()
+
+        api.before = fail
+        elector = an_elector(api, "one")
+        await elector.acquire()
+        assert elector.leading

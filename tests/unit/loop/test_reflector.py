@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.kube.errors import BadRequest, Forbidden, Gone, Refused, TooManyRequests
+from sandpool.kube.errors import BadRequest, ConfigError, Forbidden, Gone, Refused, TooManyRequests
 from sandpool.local.store.history import Remember
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import LoopClock
@@ -223,3 +223,39 @@ async def test_a_bug_is_not_retried() -> None:
         await put(api, "a")
         with pytest.raises(ZeroDivisionError):
             await Reflector(api, cache, LoopClock(START), Metrics(), half).run()
+
+
+async def test_a_server_that_forgets_at_once_is_not_listed_in_a_hot_loop() -> None:
+    """Each watch says something and then that we are too slow: as many lists as the delays allow, no more."""
+    async with a_cluster() as api, reflecting(api, Pace(first=1.0, most=10.0)) as reflector:
+        await reflector.cache.synced.wait()
+
+        async def write(verb: str, plural: str) -> None:
+            if verb == "watch":
+                assert api.calls.count("list configmaps") < 20, "a hot loop"
+                await put(api, f"m{len(api.calls)}")
+                asyncio.get_running_loop().call_later(0.01, api.break_watches, Gone("too slow"))
+
+        await asyncio.sleep(1)
+        api.before = write
+        api.break_watches(Gone("too slow"))
+        await asyncio.sleep(60)
+        assert api.calls.count("list configmaps") > 5
+        api.before = nothing
+        await asyncio.sleep(30)
+        assert names(reflector.cache) == await server_names(api)
+
+
+async def test_credentials_that_cannot_be_renewed_now_do_not_end_it() -> None:
+    async with a_cluster() as api:
+        failures = [ConfigError("exec plugin login: failed with exit code 1; run it by hand")] * 3
+
+        async def fail(verb: str, plural: str) -> None:
+            if failures:
+                raise failures.pop()
+
+        api.before = fail
+        async with reflecting(api) as reflector:
+            await asyncio.sleep(0.1)
+            assert isinstance(reflector.trouble, ConfigError)
+            await reflector.cache.synced.wait()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandpool.kube.api import Preconditions
-from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
+from sandpool.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.store import Store
 from sandpool.model import kinds
@@ -142,3 +142,28 @@ async def test_a_lost_commit_loses_what_was_built_on_it(held: tuple[Bench, HeldL
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 5
     assert b.names_of(kinds.CLAIMS) == ["kept"]
     assert "labels" not in b.get(kinds.CLAIMS, "kept")["metadata"]
+
+
+async def test_that_a_namespace_is_absent_or_leaving(held: tuple[Bench, HeldLog]) -> None:
+    b, log = held
+    await settle(b, log, b.create(kinds.NAMESPACES, {"metadata": {"name": "t"}}))
+    _, refused = await expect_wait(log, b.delete(kinds.NAMESPACES, "t"), b.create(kinds.CLAIMS, claim(), "t"))
+    assert isinstance(refused, Forbidden)
+    free = {"metadata": {"name": "t"}, "spec": {}}
+    _, refused = await expect_wait(
+        log, b.put(kinds.NAMESPACES, "t", free, "finalize"), b.create(kinds.CLAIMS, claim(), "t")
+    )
+    assert isinstance(refused, NotFound)
+
+
+async def test_that_a_namespace_is_leaving_is_not_told_if_it_stays(held: tuple[Bench, HeldLog]) -> None:
+    b, log = held
+    await settle(b, log, b.create(kinds.NAMESPACES, {"metadata": {"name": "t"}}))
+    tasks = [
+        asyncio.create_task(b.delete(kinds.NAMESPACES, "t")),
+        asyncio.create_task(b.create(kinds.CLAIMS, claim(), "t")),
+    ]
+    await turns()
+    log.fail()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Unavailable, Unavailable]

@@ -143,3 +143,38 @@ async def test_closing_ends_the_wait() -> None:
     feed.history.close()
     with pytest.raises(StoreClosed):
         await waiting[1]
+
+
+async def test_giving_up_a_wait_does_not_make_a_watcher_late() -> None:
+    """While it waited others wrote more than is remembered; nothing of that was its own."""
+    feed = Feed(Remember(changes=8))
+    feed.add("core/pods/quiet/a")
+    quiet = feed.history.watch("core/pods/quiet/", feed.revision)
+    waiting = asyncio.create_task(quiet.changes())
+    await asyncio.sleep(0)
+    for _ in range(50):
+        feed.add("core/pods/busy/a")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert quiet.revision == feed.revision
+    feed.add("core/pods/quiet/b")
+    assert revisions(await quiet.changes()) == [feed.revision]
+
+
+async def test_news_that_come_while_a_wait_is_given_up_are_kept() -> None:
+    feed = Feed()
+    feed.add("core/pods/one/a")
+    watcher = feed.history.watch("core/pods/one/", feed.revision)
+    for cancel_first in (True, False):
+        waiting = asyncio.create_task(watcher.changes())
+        await asyncio.sleep(0)
+        if cancel_first:
+            waiting.cancel()
+            feed.add("core/pods/one/b")
+        else:
+            feed.add("core/pods/one/b")
+            waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert revisions(await watcher.changes()) == [feed.revision]

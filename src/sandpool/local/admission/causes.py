@@ -14,6 +14,8 @@ from sandpool.kube.errors import BadRequest, Cause, Invalid
 from sandpool.model.resource import Resource
 
 IMMUTABLE = "field is immutable"
+MOST_TOLD = 256
+"""Causes in one answer. A hostile body can have hundreds of thousands, and the answer would be a hundred times its size."""
 
 _ESCAPES = {
     '"': '\\"',
@@ -107,6 +109,9 @@ def invalid_object(
     resource: Resource[Any], name: str, found: Sequence[Cause], warnings: tuple[str, ...] = ()
 ) -> Refusal:
     """422 for an object that was understood but may not be stored. The message tells what is told twice once."""
+    if len(found) > MOST_TOLD:
+        rest = Cause("FieldValueInvalid", f"only the first {MOST_TOLD} problems are told", found[MOST_TOLD].field)
+        found = [*found[:MOST_TOLD], rest]
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details = {"name": name, "group": resource.group, "kind": resource.kind}
     error = Refusal(

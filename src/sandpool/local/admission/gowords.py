@@ -8,7 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from sandpool.local.admission.causes import quoted
 from sandpool.local.admission.paths import Place, fields_only
@@ -86,7 +89,17 @@ def bad_base64(text: str) -> str:
 def bad_time(text: str, step: str | int) -> str:
     """Why Go refuses this as a time; empty if it does not. Which part of the text it names is not imitated."""
     micro = step in _MICRO_TIMES
-    if (_RFC3339_MICRO if micro else _RFC3339).fullmatch(text):
+    if (_RFC3339_MICRO if micro else _RFC3339).fullmatch(text) and readable_time(text):
         return ""
     layout = "2006-01-02T15:04:05.000000Z07:00" if micro else "2006-01-02T15:04:05Z07:00"
     return f'parsing time {quoted(text)} as "{layout}": cannot parse {quoted(text)} as "2006"'
+
+
+def readable_time(text: str) -> bool:
+    """Whether a calendar has such a moment (not February 30th, not hour 24). Everybody who reads what is stored stands on
+    this: one time that cannot be read would stop a controller for all objects of the kind."""
+    try:
+        msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        return False
+    return True

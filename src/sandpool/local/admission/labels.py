@@ -14,4 +14,6 @@ def check_labels(field: str, labels: Iterable[tuple[str, str]]) -> list[Cause]:
     for key, value in labels:
         found += [causes.invalid(field, key, text) for text in label_key(key)]
         found += [causes.invalid(field, value, text) for text in label_value(value)]
+        if len(found) > causes.MOST_TOLD:
+            break
     return found

@@ -183,7 +183,8 @@ def _format(format_: str, dialect: Dialect) -> _Rule:
 
 
 def _is_time(text: str) -> bool:
-    """As loose as the real validator, which checks the date as a calendar does and the time by its digits."""
+    """As loose as the real validator, which checks the date as a calendar does and the time by its digits; but what our
+    own readers cannot read is refused."""
     day, _, time = text.lower().partition("t")
     if not _DAY.fullmatch(day):
         return False
@@ -191,7 +192,9 @@ def _is_time(text: str) -> bool:
         date.fromisoformat(day)
     except ValueError:
         return False
-    return bool(_TIME.fullmatch(time)) and time[:2] <= "23" and time[3:5] <= "59" and time[6:8] <= "59"
+    if not _TIME.fullmatch(time) or time[:2] > "23" or time[3:5] > "59" or time[6:8] > "59":
+        return False
+    return gowords.readable_time(text)
 
 
 def number(schema: Schema, dialect: Dialect) -> Check:

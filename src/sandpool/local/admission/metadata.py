@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from sandpool.kube.errors import Cause
 from sandpool.local.admission import causes
 from sandpool.local.admission.kinds.rules import KindRules
@@ -19,6 +21,7 @@ ANNOTATIONS_LIMIT = 256 * 1024
 _DROPPED_ON_CREATE = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink")
 _IMMUTABLE = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 _COLLECTIONS = ("labels", "annotations", "finalizers", "ownerReferences")
+_TOLD_IN_FULL = 4
 _OWNER_NEEDS = ("apiVersion", "name", "uid")
 _REPEATED = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
@@ -27,6 +30,8 @@ _REPEATED = (
 _STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 
 Meta = dict[str, Any]
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def of_new(meta: Meta, namespaced: bool, rules: KindRules) -> tuple[Meta, list[Cause]]:
@@ -96,11 +101,17 @@ def without_repeated_owners(owners: list[dict[str, Any]]) -> tuple[list[dict[str
     """Each owner once, and the warning about those that were there twice; the same list if none was."""
     if len(owners) < 2:
         return owners, ""
-    unique = [owner for index, owner in enumerate(owners) if owner not in owners[:index]]
+    unique: dict[bytes, dict[str, Any]] = {}  # by their bytes: there may be thousands
+    repeated: dict[str, None] = {}
+    for owner in owners:
+        said = _encode(owner)
+        if said in unique:
+            repeated[str(owner.get("uid", ""))] = None
+        else:
+            unique[said] = owner
     if len(unique) == len(owners):
         return owners, ""
-    repeated = dict.fromkeys(str(o.get("uid", "")) for index, o in enumerate(owners) if o in owners[:index])
-    return unique, _REPEATED + ", ".join(repeated)
+    return list(unique.values()), _REPEATED + ", ".join(repeated)
 
 
 def finalizer_warnings(meta: Meta, old: Meta | None) -> list[str]:
@@ -125,6 +136,8 @@ def _annotations(annotations: dict[str, str], old: dict[str, str] | None) -> lis
     found: list[Cause] = []
     for key in annotations.keys() - old.keys() if old else annotations:
         found += [causes.invalid("metadata.annotations", key, text) for text in annotation_key(key)]
+        if len(found) > causes.MOST_TOLD:
+            break
     # A character is at most four bytes and a key at most 317: count bytes only where it could matter.
     size = sum(map(len, annotations.values())) * 4 + len(annotations) * 317
     if size > ANNOTATIONS_LIMIT and sum(_bytes(k) + _bytes(v) for k, v in annotations.items()) > ANNOTATIONS_LIMIT:
@@ -168,14 +181,13 @@ def _owners(owners: list[dict[str, Any]], old: list[dict[str, Any]] | None) -> l
             found += _owner(owner)
         if owner.get("controller"):
             name = f"{owner.get('kind', '')}/{owner.get('name', '')}"
-            if controller:
+            if controller and len(found) < _TOLD_IN_FULL:  # each time the whole list is shown
                 detail = (
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controller} and {name}'
                 )
                 found.append(causes.invalid("metadata.ownerReferences", [_as_go(each) for each in owners], detail))
-            else:
-                controller = name
+            controller = controller or name
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,9 @@ Headers = list[tuple[bytes, bytes]]
 PIECE: Final = 256 * 1024
 """Answers beyond this go out in pieces of about this size, so that others get their turn in between."""
 WORTH_GZIP: Final = 128 * 1024
+MOST_WARNINGS: Final = 64  # Python's HTTP client takes a hundred headers
+MOST_WARNING: Final = 4096  # characters of all warnings of one answer; beyond it each is cut to:
+LONG_WARNING: Final = 256
 
 _JSON: Final = (b"content-type", b"application/json")
 _NO_CACHE: Final = (b"cache-control", b"no-cache, private")
@@ -108,12 +111,25 @@ def encoded(content: Any, status: int = 200) -> Answer:
 
 
 def warnings(messages: tuple[str, ...]) -> Headers:
-    """Warning headers: code 299, no agent, quoted text. Control characters never reach a header."""
+    """Warning headers: code 299, no agent, quoted text. Control characters never reach a header, and all of them together
+    stay as short as Kubernetes keeps them: clients refuse answers with long headers."""
+    if len(messages) > MOST_WARNINGS or sum(map(len, messages)) > MOST_WARNING:
+        messages = tuple(_fitting(messages))
     return [(b"warning", b'299 - "%s"' % _quoted(message)) for message in messages]
 
 
+def _fitting(messages: tuple[str, ...]) -> Iterator[str]:
+    left = MOST_WARNING
+    for message in messages[:MOST_WARNINGS]:
+        cut = message[:LONG_WARNING]
+        left -= len(cut)
+        if left < 0:
+            return
+        yield cut
+
+
 def _quoted(message: str) -> bytes:
-    clean = "".join(c if c.isprintable() else " " for c in message[:1024])
+    clean = "".join(c if c.isprintable() else " " for c in message[:MOST_WARNING])
     return clean.replace("\\", "\\\\").replace('"', '\\"').encode("utf-8", "replace")
 
 

@@ -18,6 +18,7 @@ _DECODE: Final = msgspec.json.Decoder().decode
 JSON_TYPES: Final = frozenset({"", "application/json"})
 YAML_TYPE: Final = "application/yaml"
 SHOWN: Final = 30
+EXPLAINED: Final = 256 * 1024  # bytes: what is wrong with a longer text takes seconds to find out
 
 
 class Unread(ApiError):
@@ -63,7 +64,8 @@ def decode(body: bytes, depth: int) -> Any:
     try:
         value = _DECODE(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(complaint(body) or str(error)) from None
+        words = complaint(body) if len(body) <= EXPLAINED else ""
+        raise Malformed(words or str(error)) from None
     except RecursionError:
         raise Malformed("exceeded max depth") from None
     # Counting brackets is an upper bound of the depth and costs next to nothing.

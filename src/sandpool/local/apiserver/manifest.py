@@ -13,6 +13,10 @@ except ImportError:  # a build without libyaml
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 
+DEEPEST = 200
+MOST_VALUES = 50_000
+
+
 class YamlError(Exception):
     """Not a YAML document that stands for a JSON value; the text says why."""
 
@@ -33,15 +37,30 @@ _JsonLoader.yaml_implicit_resolvers = {
 
 def from_yaml(body: bytes) -> bytes:
     try:
-        for event in yaml.parse(body, Loader=_Loader):
-            if isinstance(event, yaml.AliasEvent):
-                raise YamlError("yaml: aliases are not accepted")
+        _check_events(body)
         value = yaml.load(body, Loader=_JsonLoader)  # noqa: S506 - a safe loader, made stricter
         return msgspec.json.encode(_text_keys(value))
     except yaml.YAMLError as error:
         raise YamlError(f"yaml: {_problem(error)}") from None
     except (RecursionError, TypeError, ValueError, UnicodeDecodeError) as error:
         raise YamlError(f"yaml: {error}") from None
+
+
+def _check_events(body: bytes) -> None:
+    """Refuses, before anything is built, what would explode or take the parser seconds (it is quadratic in the depth and
+    in the number of directives, and slow for every value)."""
+    if body.startswith(b"%") or b"\n%" in body or b"\r%" in body:
+        raise YamlError("yaml: directives are not accepted")
+    depth = 0
+    for count, event in enumerate(yaml.parse(body, Loader=_Loader)):
+        if isinstance(event, yaml.AliasEvent):
+            raise YamlError("yaml: aliases are not accepted")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST or count > MOST_VALUES:
+            raise YamlError("yaml: nested too deeply" if depth > DEEPEST else "yaml: too many values, send JSON")
 
 
 def _text_keys(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from sandpool.kube.errors import Unavailable
-from sandpool.local.objects.document import Document, at_revision
+from sandpool.local.objects.document import MAX_BYTES, Document, at_revision
 from sandpool.local.store.errors import StoreError
 from sandpool.local.store.port import Store
 from sandpool.local.store.record import Record
@@ -21,16 +21,16 @@ class Acknowledged:
         self._store = store
         self._leaving: dict[str, asyncio.Future[Record]] = {}  # removals on their way to disk, by key
 
-    async def put(self, key: str, expected: Revision, document: Document) -> Record:
+    async def put(self, key: str, expected: Revision, document: Document, limit: int | None = MAX_BYTES) -> Record:
         try:
-            return await self._store.put(key, expected, at_revision(document))
+            return await self._store.put(key, expected, at_revision(document, limit))
         except StoreError as error:
             raise _unavailable(error) from error
 
     async def remove(self, record: Record, last: Document) -> Record:
         """Takes the object out of the store; watchers see its last state."""
         try:
-            future = self._store.delete(record.key, record.revision, at_revision(last))
+            future = self._store.delete(record.key, record.revision, at_revision(last, limit=None))
             self._leaving[record.key] = future
             future.add_done_callback(lambda done: self._left(record.key, done))
             return await asyncio.shield(future)  # others may wait for it too
@@ -49,6 +49,11 @@ class Acknowledged:
             await self._store.durable(revision)
         except StoreError as error:
             raise _unavailable(error) from error
+
+    async def settled(self, key: str) -> None:
+        """The same for whatever the newest state of that key is, absence included."""
+        record = self._store.newest(key)
+        await (self.absent(key) if record is None else self.durable(record.revision))
 
     async def absent(self, key: str) -> None:
         """The same for the absence of an object: waits for the removal that made it so, if it is not yet durable."""

@@ -68,8 +68,7 @@ class Change(msgspec.Struct, frozen=True):
             case "status":
                 return {**self.old, "metadata": metadata, "status": self.new.get("status")}
             case "finalize":
-                spec = self.new.get("spec")
-                finalizers = spec.get("finalizers") if isinstance(spec, dict) else None
+                finalizers = _wanted_finalizers(self.new.get("spec"))
                 return {**self.old, "spec": {"finalizers": finalizers} if finalizers else {}}
             case _ if self.patched and metadata is self.new["metadata"]:
                 return self.new
@@ -100,6 +99,16 @@ class Change(msgspec.Struct, frozen=True):
         if resource == kinds.PODS:
             metadata = _with(metadata, self.old["metadata"], "ownerReferences")
         return Admitted({**outcome.body, "metadata": metadata}, outcome.warnings)
+
+
+def _wanted_finalizers(spec: Any) -> list[str]:
+    """What the finalize subresource asks for. Admission does not look at it, so its types are checked here."""
+    if spec is not None and not isinstance(spec, dict):
+        raise Malformed("spec: must be an object")
+    finalizers = (spec or {}).get("finalizers") or []
+    if not isinstance(finalizers, list) or not all(isinstance(name, str) and name for name in finalizers):
+        raise Malformed("spec.finalizers: must be a list of names")
+    return finalizers
 
 
 def _with(document: Document, source: Document, field: str) -> Document:

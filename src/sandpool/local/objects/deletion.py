@@ -22,6 +22,7 @@ ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 UNDELETABLE = ("default", "kube-system", "kube-public")
 
+_FAR = 10**9  # seconds: some thirty years
 _FINALIZER = {Propagation.ORPHAN: ORPHAN, Propagation.FOREGROUND: FOREGROUND}
 
 
@@ -123,16 +124,21 @@ def _departure(pod: Document, asked: int | None, now: datetime) -> _Departure | 
     metadata = pod["metadata"]
     if "deletionTimestamp" not in metadata:
         grace = _first_grace(pod, asked)
-        return _Departure(grace, now + timedelta(seconds=grace))
+        return _Departure(grace, _shifted(now, grace))
     given = metadata.get("deletionGracePeriodSeconds")
     if not given:
         return _Departure(0, now)
     if asked is None or asked >= given:
         return None
-    at = parse(metadata["deletionTimestamp"]) - timedelta(seconds=given - asked)
+    at = _shifted(parse(metadata["deletionTimestamp"]), asked - given)
     if at >= now or asked == 0:
         return _Departure(asked, max(at, now))
     return _Departure(1, now)  # its time is over, but a graceful end is the kubelet's to finish
+
+
+def _shifted(moment: datetime, grace: int) -> datetime:
+    """Any 64-bit number is a grace period that a pod may have, but no calendar goes that far."""
+    return moment + timedelta(seconds=max(-_FAR, min(grace, _FAR)))
 
 
 def _first_grace(pod: Document, asked: int | None) -> int:

@@ -22,6 +22,7 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _BOUND = 2**64
+_LONGEST = 20  # digits: Python refuses to read numbers of thousands of them
 
 MAX_BYTES = 3 * 1024 * 1024
 """No object is larger, however many patches make it grow: it is what a request may hold."""
@@ -71,7 +72,7 @@ def revision_of(metadata: Document) -> Revision:
 def parse_revision(text: str) -> Revision:
     if not text:
         return NO_REVISION
-    if not (text.isascii() and text.isdigit()) or int(text) >= _BOUND:
+    if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST or int(text) >= _BOUND:
         raise refusals.revision_unreadable(text)
     return Revision(int(text))
 
@@ -85,15 +86,16 @@ def headed(api_version: str, kind: str, metadata: Document, body: Document) -> D
     return document
 
 
-def at_revision(document: Document) -> Callable[[Revision], bytes]:
-    """The encoder of a write. The document's metadata must be its own: the revision is put into it."""
+def at_revision(document: Document, limit: int | None = MAX_BYTES) -> Callable[[Revision], bytes]:
+    """The encoder of a write. The document's metadata must be its own: the revision is put into it. Without a limit: what
+    the server itself adds (the time of a deletion, one more digit of the revision) must never be too much."""
     metadata = document["metadata"]
 
     def encode(revision: Revision) -> bytes:
         metadata["resourceVersion"] = str(revision)
         value = _encode(document)
-        if len(value) > MAX_BYTES:
-            raise TooLarge(f"Request entity too large: limit is {MAX_BYTES}")
+        if limit is not None and len(value) > limit:
+            raise TooLarge(f"Request entity too large: limit is {limit}")
         return value
 
     return encode

@@ -137,3 +137,4 @@ def _selected(store: Store, prefix: str, start: _Start, limit: int, matcher: Mat
         if not snapshot.remaining:
             return Listed(tuple(found), snapshot.revision)
         after = snapshot.records[-1].key
+        chunk *= 2  # a snapshot of the past costs a walk over all that is newer, each time

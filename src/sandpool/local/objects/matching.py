@@ -13,6 +13,7 @@ import msgspec
 from sandpool.kube.errors import BadRequest
 from sandpool.local.objects.document import Document, decode
 from sandpool.local.objects.fields import reader_of
+from sandpool.local.objects.recent import Recent
 from sandpool.local.store.record import Record
 from sandpool.model.field_selectors import FieldSelector, parse_fields
 from sandpool.model.metadata import Revision
@@ -20,6 +21,8 @@ from sandpool.model.resource import Resource
 from sandpool.model.selectors import LabelSelector, SelectorError, parse_labels
 
 _REMEMBERED = 1024
+_REMEMBERED_BYTES = 8 * 1024 * 1024  # of records; what is decoded of them takes several times as much
+_MOST_TERMS = 256  # of one selector: each is compared with each object, and nobody else is served meanwhile
 
 
 class _LabelsOnly(msgspec.Struct, gc=False):
@@ -60,15 +63,12 @@ class Memo:
     """Facts by revision, the newest thousand. A revision is one record: nothing ever gets stale here."""
 
     def __init__(self) -> None:
-        self._facts: dict[Revision, Facts] = {}
+        self._facts: Recent[Revision, Facts] = Recent(_REMEMBERED, _REMEMBERED_BYTES)
 
     def facts(self, record: Record) -> Facts:
         found = self._facts.get(record.revision)
         if found is None:
-            if len(self._facts) >= _REMEMBERED:
-                for revision in list(self._facts)[: _REMEMBERED // 4]:
-                    del self._facts[revision]
-            found = self._facts[record.revision] = Facts(record)
+            found = self._facts.keep(record.revision, Facts(record), len(record.value))
         return found
 
 
@@ -82,6 +82,8 @@ class Matcher:
         except SelectorError as error:
             raise BadRequest(str(error)) from error
         terms = self._fields.terms if self._fields is not None else ()
+        _check_length("label", len(self._labels.requirements) if self._labels is not None else 0)
+        _check_length("field", len(terms))
         self._readers = {term.field: reader_of(resource, term.field) for term in terms}
 
     @property
@@ -95,3 +97,11 @@ class Matcher:
             return True
         document = facts.document
         return self._fields.matches({field: read(document) for field, read in self._readers.items()})
+
+
+def _check_length(kind: str, terms: int) -> None:
+    if terms > _MOST_TERMS:
+        raise BadRequest(
+            f"the {kind} selector has {terms} requirements, at most {_MOST_TERMS} are taken: "
+            "use `key in (...)`, which may name any number of values"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sandpool.kube.errors import ApiError
 from sandpool.local.objects import refusals
 from sandpool.local.objects.document import decode
 from sandpool.local.objects.keys import key_of
@@ -20,16 +21,15 @@ class Namespaces:
         self._store = store
         self._terminating: dict[str, tuple[Revision, bool]] = {}
 
-    def check(self, resource: Resource[Any], name: str, namespace: str) -> None:
-        """404 without the namespace, 403 while it is being terminated."""
+    def refusal(self, resource: Resource[Any], name: str, namespace: str) -> ApiError | None:
+        """404 without the namespace, 403 while it is being terminated, by its newest state: to be told once that is durable."""
         record = self._store.newest(key_of(kinds.NAMESPACES, "", namespace))
         if record is None:
-            raise refusals.not_found(kinds.NAMESPACES, namespace)
+            return refusals.not_found(kinds.NAMESPACES, namespace)
         known = self._terminating.get(namespace)
         if known is None or known[0] != record.revision:
             if len(self._terminating) >= _REMEMBERED:
                 self._terminating.clear()
             known = (record.revision, "deletionTimestamp" in decode(record)["metadata"])
             self._terminating[namespace] = known
-        if known[1]:
-            raise refusals.terminating(resource, name, namespace)
+        return refusals.terminating(resource, name, namespace) if known[1] else None

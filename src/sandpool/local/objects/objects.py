@@ -117,7 +117,10 @@ class Objects:
         settle_namespace(resource, metadata, namespace)
         name, prefix = text_of(metadata, "name"), text_of(metadata, "generateName")
         if resource.namespaced:
-            self._namespaces.check(resource, name or prefix, namespace)
+            refusal = self._namespaces.refusal(resource, name or prefix, namespace)
+            if refusal is not None:
+                await self._log.settled(key_of(kinds.NAMESPACES, "", namespace))
+                raise refusal
         if prefix and not name:
             return await self._create_generated(resource, namespace, body, metadata, prefix, options)
         return await self._create(resource, namespace, body, metadata, options)
@@ -285,7 +288,7 @@ class Objects:
     async def _mark(self, record: Record, document: Document, options: DeleteOptions) -> Record:
         if options.dry_run:
             return Record(record.key, record.revision, record.created, msgspec.json.encode(document))
-        return await self._log.put(record.key, record.revision, document)
+        return await self._log.put(record.key, record.revision, document, limit=None)
 
     async def delete_collection(
         self, resource: AnyResource, namespace: str, query: ListQuery, options: DeleteOptions = DeleteOptions()

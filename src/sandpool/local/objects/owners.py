@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from sandpool.local.objects.document import Document
 
 _WARNING = (
     ".metadata.ownerReferences contains duplicate entries{}; API server dedups owner references in 1.20+, and may reject "
     "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}"
 )
+_encode = msgspec.json.Encoder(order="sorted").encode
 _LATE = " after mutating admission happens"
 
 
@@ -18,14 +21,15 @@ def settle_owners(metadata: Document, *, patched: bool = False) -> tuple[str, ..
     references = metadata.get("ownerReferences")
     if not references or len(references) < 2:
         return ()
-    kept: list[Any] = []
+    kept: dict[bytes, Any] = {}  # by their bytes: there may be thousands
     repeated: list[str] = []
     for reference in references:
-        if reference in kept:
+        said = _encode(reference)
+        if said in kept:
             repeated.append(reference["uid"])
         else:
-            kept.append(reference)
+            kept[said] = reference
     if not repeated:
         return ()
-    metadata["ownerReferences"] = kept
+    metadata["ownerReferences"] = list(kept.values())
     return (_WARNING.format(_LATE if patched else "", ", ".join(repeated)),)

@@ -17,6 +17,7 @@ from sandpool.local.objects.document import at_revision, decode, owning
 from sandpool.local.objects.keys import prefix_of
 from sandpool.local.objects.matching import Matcher, Memo
 from sandpool.local.objects.options import WatchQuery
+from sandpool.local.objects.recent import Recent
 from sandpool.local.store.errors import Ahead, StoreClosed
 from sandpool.local.store.port import Store, Watcher
 from sandpool.local.store.record import Change, Compacted, Record
@@ -40,16 +41,15 @@ class Departed:
     """Last matching states, encoded once per change for all watchers that lose the object by it."""
 
     def __init__(self) -> None:
-        self._values: dict[Revision, bytes] = {}
+        self._values: Recent[Revision, bytes] = Recent(256, 8 * 1024 * 1024)
 
     def value(self, change: Change) -> bytes:
         assert change.previous is not None
         revision = change.record.revision
         found = self._values.get(revision)
         if found is None:
-            if len(self._values) >= 256:
-                self._values.clear()
-            found = self._values[revision] = at_revision(owning(decode(change.previous)))(revision)
+            made = at_revision(owning(decode(change.previous)), limit=None)(revision)
+            found = self._values.keep(revision, made, len(made))
         return found
 
 

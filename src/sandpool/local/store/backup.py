@@ -34,6 +34,10 @@ def backup(source: Path, target: Path) -> None:
     try:
         _copy(source, draft)
         rename_durably(draft, target)
+    except sqlite3.OperationalError as error:  # of either file: SQLite does not say which
+        raise StoreError(
+            f"{source} cannot be copied to {target} ({error}): check the room on the disk and who may write there"
+        ) from error
     except sqlite3.DatabaseError as error:
         raise damaged(source, error) from error
     finally:

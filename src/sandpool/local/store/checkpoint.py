@@ -10,14 +10,14 @@ commit that began later has ended: then the log has started anew already, or hol
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from pathlib import Path
 
 from sandpool.local.store.sqlite_file import PAGE, connect
+from sandpool.telemetry.log import logger
 
-_log = logging.getLogger(__name__)
+log = logger(__name__)
 _FRAME = PAGE + 24  # a page and its header in the write-ahead log
 
 
@@ -92,7 +92,7 @@ class Checkpointer:
             _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             return int(pages)
         except sqlite3.Error as error:
-            _log.warning("checkpoint failed, the write-ahead log grows: %s", error)
+            log.warning("checkpoint failed, the write-ahead log grows", error=error)
             return 0
         finally:
             self._turns.checkpoint_ended()

@@ -151,12 +151,15 @@ class History:
     def wait(self, cursor: Cursor) -> None:
         self._waiting.setdefault(cursor.prefix, set()).add(cursor)
 
-    def leave(self, cursor: Cursor) -> None:
+    def leave(self, cursor: Cursor) -> bool:
+        """Whether it was still waiting: then nothing of its prefix has come."""
         waiting = self._waiting.get(cursor.prefix)
-        if waiting is not None:
-            waiting.discard(cursor)
-            if not waiting:
-                del self._waiting[cursor.prefix]
+        if waiting is None or cursor not in waiting:
+            return False
+        waiting.remove(cursor)
+        if not waiting:
+            del self._waiting[cursor.prefix]
+        return True
 
     def forget(self, cursor: Cursor) -> None:
         self.leave(cursor)
@@ -198,7 +201,8 @@ class Cursor:
             try:
                 await self._future
             finally:
-                self._history.leave(self)
+                if self._history.leave(self):  # given up: what the ring may have forgotten meanwhile is not missed
+                    self._index, self._caught = self.ring.end, self._history.revision
                 self._future = None
 
     def _take(self) -> list[Change]:

@@ -111,11 +111,11 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
 
 def open_store(path: Path, wait: float) -> sqlite3.Connection:
     """The writer's connection to a store that exists, or is made now."""
-    if not path.exists():
-        create(path)
-    check_header(path)
     connection: sqlite3.Connection | None = None
     try:
+        if not path.exists():
+            create(path)
+        check_header(path)
         connection = connect(path, wait)
         check_format(path, connection.execute("PRAGMA user_version").fetchone()[0])
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -140,7 +140,7 @@ def open_store(path: Path, wait: float) -> sqlite3.Connection:
 
 def damaged(path: Path, error: Exception) -> StoreError:
     if isinstance(error, sqlite3.OperationalError):
-        return StoreError(f"{path} cannot be opened: {error}")
+        return StoreError(f"{path} cannot be opened ({error}): check the room on its disk and who may write there")
     return DamagedStore(f"{path} is damaged ({error}): restore a backup, or move the file away to start empty")
 
 

@@ -6,7 +6,6 @@ The writes of one turn of the loop are handed over together, so waking the threa
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import threading
 from pathlib import Path
@@ -16,8 +15,9 @@ from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit, Loaded, Sink, Unit
 from sandpool.local.store.sqlite_file import load, open_store
 from sandpool.local.store.writer import Bounds, Resume, Stop, Writer
+from sandpool.telemetry.log import logger
 
-_log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _HEADSTART = 64
 """Writes of one turn of the loop after which the thread may begin: in a burst it commits while the rest is still decided."""
@@ -41,6 +41,7 @@ class SqliteLog:
         self._bounds = bounds
         self._turn: list[Unit] = []
         self._refused: StoreFailed | None = None
+        self._told = ""  # the failure that was logged last, until a commit succeeds
         self._sink: Sink
         self._loop: asyncio.AbstractEventLoop
         self._connection: sqlite3.Connection
@@ -100,6 +101,7 @@ class SqliteLog:
             self._post(self._stop)
 
     def _committed(self, commit: Commit) -> None:
+        self._told = ""
         self._post(self._sink.committed, commit)
 
     def _failed(self, error: Exception) -> None:
@@ -109,7 +111,7 @@ class SqliteLog:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)  # type: ignore[arg-type]
         except RuntimeError:  # the loop ended without closing us: nobody is left to be told
-            _log.debug("the loop is gone")
+            log.debug("the loop is gone")
 
     # On the loop's thread again.
 
@@ -118,7 +120,9 @@ class SqliteLog:
         code = getattr(error, "sqlite_errorcode", None)
         failure = StoreFailed(f"{self._path}: a commit failed ({error}); {_advice(code)}")
         failure.__cause__ = error
-        _log.error("commit failed", extra={"path": str(self._path)}, exc_info=error)
+        if str(error) != self._told:  # on a full disk every commit fails, and the log may be on that disk
+            self._told = str(error)
+            log.error("commit failed", exc=error, path=self._path)
         self._turn.clear()
         if code in _PASSING:
             self._writer.queue.put(Resume())

@@ -164,6 +164,7 @@ class WatchReply:
                     continue
                 for chunk in lines(events, shape):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await asyncio.sleep(0)  # there may be thousands, and `send` need not wait: others get their turn
         except ApiError as error:
             await send({"type": "http.response.body", "body": error_line(error), "more_body": True})
 
