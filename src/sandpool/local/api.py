@@ -13,6 +13,8 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from sandpool.kube.api import Event, EventType, Page, Preconditions, Propagation
 from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.local.objects.options import DeleteOptions, ListQuery, WatchQuery
@@ -86,14 +88,14 @@ class LocalApi:
         return _Watching(self._objects, self._decoded, resource, namespace, query, timeout)
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        document = dict(body) if isinstance(body, Mapping) else codec.to_json(body)
+        document = _plain(body) if isinstance(body, Mapping) else codec.to_json(body)
         return self._typed(resource, (await self._objects.create(resource, namespace, document)).record)
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return self._typed(resource, (await self._objects.patch(resource, namespace, name, patch)).record)
+        return self._typed(resource, (await self._objects.patch(resource, namespace, name, _carried(patch))).record)
 
     async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        written = await self._objects.patch(resource, namespace, name, patch, subresource="status")
+        written = await self._objects.patch(resource, namespace, name, _carried(patch), subresource="status")
         return self._typed(resource, written.record)
 
     async def delete(
@@ -112,6 +114,15 @@ class LocalApi:
 
     def _typed(self, resource: Resource[T], record: Record) -> T:
         return self._decoded.object(resource, record.value, record.revision)
+
+
+def _plain(value: Any) -> Any:
+    """As a wire would carry it: tuples are lists, enums their values, times text."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _carried(patch: Patch) -> Patch:
+    return Patch(patch.type, _plain(patch.body))
 
 
 class _Watching(Generic[T]):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -24,6 +26,24 @@ async def test_concurrent_patches_of_object_and_status_lose_nothing(api: Api, ns
     assert now.status.node_name.startswith("n")
     assert len({each.metadata.revision for each in written}) == len(written)
     assert now.metadata.revision == max(each.metadata.revision for each in written)
+
+
+class Colour(StrEnum):
+    BLUE = "blue"
+
+
+async def test_bodies_are_taken_as_a_wire_would_carry_them(api: Api, ns: str) -> None:
+    """Tuples, enums and times are lists and text to every implementation, not only where JSON lies in between."""
+    body = sandbox("s")
+    body["metadata"]["finalizers"] = ("example.com/held",)
+    made = await api.create(raw(SANDBOXES), body, ns)
+    assert made.body["metadata"]["finalizers"] == ["example.com/held"]
+    moment = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    change = {"metadata": {"labels": {"colour": Colour.BLUE}, "finalizers": ()}, "spec": {"shutdownTime": moment}}
+    changed = await api.patch(raw(SANDBOXES), "s", merge_patch(change), ns)
+    assert changed.body["metadata"]["labels"]["colour"] == "blue"
+    assert "finalizers" not in changed.body["metadata"]
+    assert changed.body["spec"]["shutdownTime"] == "2030-01-02T03:04:05Z"
 
 
 @pytest.mark.parametrize(
