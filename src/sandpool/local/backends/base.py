@@ -1,0 +1,255 @@
+"""The contract between the kubelet and whatever really runs pods. One suite (tests/conformance/backends) holds for each.
+
+A backend is told *what* to run by uid and is asked *how it is*, by `look`; it says *that* something changed by calling back.
+Orders (`start`, `restart`, `stop`) return as soon as the backend has taken them over: what becomes of them shows in `look`. So
+nobody waits inside a reconcile, and every order may be repeated.
+All methods run on the event loop's thread. They raise BackendError and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from sandpool.kube.errors import SandpoolError
+from sandpool.model.metadata import Key, Model, Uid
+
+
+class BackendError(SandpoolError):
+    """An order that could not be carried out. `reason` is one word that the pod's status shows, `message` says what and
+    what to do. The kubelet tries again, later each time."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+class Unsupported(BackendError):
+    """This backend cannot do that at all; `probe` said so."""
+
+    def __init__(self, backend: str, what: str) -> None:
+        super().__init__("Unsupported", f"the backend {backend} cannot {what}; choose another backend")
+
+
+class UnknownPod(BackendError):
+    """No such pod or container runs here."""
+
+    def __init__(self, uid: Uid, container: str = "") -> None:
+        what = f"container {container!r} of pod {uid}" if container else f"pod {uid}"
+        super().__init__("NotFound", f"{what} does not run here; look at the pod's status")
+
+
+# What to run
+
+
+class EnvVar(Model, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class ContainerPort(Model, frozen=True):
+    container_port: int = 0
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class ContainerSpec(Model, frozen=True):
+    """A container as a backend reads it. Fields are added when a backend enforces them, not before."""
+
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    env: tuple[EnvVar, ...] = ()
+    ports: tuple[ContainerPort, ...] = ()
+
+
+class WorkloadSpec(Model, frozen=True):
+    """The part of a pod's spec that a backend reads."""
+
+    hostname: str = ""
+    runtime_class_name: str | None = None
+    init_containers: tuple[ContainerSpec, ...] = ()
+    containers: tuple[ContainerSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One pod to run. `was` is how the API last knew it, when it ran before: a backend whose pods outlive the process has
+    found it by itself and ignores it; one whose pods do not may bring it back with the same address."""
+
+    uid: Uid
+    key: Key
+    spec: WorkloadSpec
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    was: Running | None = None
+
+
+# How it is
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Not started yet."""
+
+    reason: str = "ContainerCreating"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    at: datetime
+    ready: bool = False  # as far as the backend itself can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a container, or a command, ended."""
+
+    code: int
+    at: datetime
+    started_at: datetime | None = None
+    signal: int = 0
+    reason: str = ""  # OOMKilled and the like; empty: what the code implies
+    message: str = ""
+
+
+State = Waiting | Started | Exit
+
+
+@dataclass(frozen=True, slots=True)
+class RunningContainer:
+    name: str
+    state: State
+    id: str = ""
+    restarts: int = 0
+    last: Exit | None = None  # how the run before this one ended
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One pod as its backend knows it. `address` is empty until it has one, and then stays the same."""
+
+    uid: Uid
+    key: Key
+    address: str = ""
+    init: tuple[RunningContainer, ...] = ()
+    containers: tuple[RunningContainer, ...] = ()
+    stopping: bool = False
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Whether this backend works on this machine, found out by trying, and what it really enforces."""
+
+    available: bool
+    reason: str = ""  # one word, when it is not available
+    message: str = ""  # what is missing and what to do
+    enforced: frozenset[str] = frozenset()  # "filesystem", "network", "memory", "pids", ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+    processes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    tty: bool = False
+
+
+class Streams(Protocol):
+    """The other end of a command. The backend reads and writes no faster than these let it."""
+
+    async def read(self) -> bytes:
+        """More of stdin; empty at its end."""
+        ...
+
+    async def write(self, stream: int, data: bytes) -> None:
+        """Output: stream 1 or 2."""
+        ...
+
+    async def resized(self) -> tuple[int, int]:
+        """Waits for the terminal's next size: columns, rows. Never returns where there is no terminal."""
+        ...
+
+
+Changed = Callable[[Uid], object]
+
+
+class Backend(Protocol):
+    @property
+    def name(self) -> str:
+        """As in `--backend` and RuntimeClass."""
+        ...
+
+    async def probe(self) -> Probe:
+        """Really starts something small and takes it away again. May be called at any time, also before `open`."""
+        ...
+
+    async def open(self, changed: Changed) -> None:
+        """Called once, before anything but `probe`. Finds the pods that survived an earlier process, or reaps what is left
+        of them: when it returns, `running` is complete and there is nothing on the machine beyond it. From then on `changed`
+        is called, on the event loop, after each step in which the answer of `look` becomes another one."""
+        ...
+
+    async def close(self) -> None:
+        """The last call: nothing is called back any more, no task or timer of this process is left. Pods that can outlive the
+        process do; the others are gone. May be followed by `open`."""
+        ...
+
+    def look(self, uid: Uid) -> Running | None:
+        """From memory, at once. None: nothing of this pod is left (no process, no file, no address)."""
+        ...
+
+    def running(self) -> Collection[Running]:
+        """Every pod for which `look` is not None, as of now."""
+        ...
+
+    async def start(self, workload: Workload) -> None:
+        """Takes the pod over: `look` is not None when this returns. Ordered again, it changes nothing. When it raises or is
+        cancelled, nothing is left behind. After a crash in the middle, `open` finds the pod whole or not at all."""
+        ...
+
+    async def restart(self, uid: Uid, container: str) -> None:
+        """Starts a container that has ended once more; its `restarts` goes up. Nothing happens to one that has not ended or
+        in a pod that is stopping. UnknownPod if there is no such pod or container."""
+        ...
+
+    async def stop(self, uid: Uid, grace: float) -> None:
+        """Ends the pod: politely, by force after `grace` seconds, and then takes everything of it away, until `look` is None.
+        Its `address` may then be given to another one. Ordered again, the earlier end counts; of an unknown pod, nothing
+        happens. It may come at any time, also while the pod is starting or paused, and cannot fail for good: a
+        backend that meets an obstacle raises BackendError and goes on when it is ordered again."""
+        ...
+
+    async def pause(self, uid: Uid) -> None:
+        """Freezes the pod; memory and address stay. Paused again, nothing happens. UnknownPod if it is not here."""
+        ...
+
+    async def resume(self, uid: Uid) -> None:
+        """The opposite, on the same terms."""
+        ...
+
+    async def exec(self, uid: Uid, container: str, command: Command, streams: Streams) -> Exit:
+        """Runs a command in a started container until it ends. Cancelled, it ends the command and all its children first.
+        UnknownPod if the container is not there, BackendError if the command cannot be started."""
+        ...
+
+    def logs(self, uid: Uid, container: str, *, previous: bool, follow: bool) -> AsyncIterator[bytes]:
+        """The output of a container, also of one that has ended, until `look` is None. UnknownPod at the first step."""
+        ...
+
+    async def stats(self, uid: Uid) -> Stats:
+        """What the pod uses now. UnknownPod if it is not here."""
+        ...

@@ -1,0 +1,184 @@
+"""The kubelet: observe, plan, apply. One work item is the name of a pod; what is decided about it is in plan.py.
+
+Two things wake a name: a change of its pod, told by the cache, and a change of what runs, told by the backend. What is kept
+in memory here can all be lost: it is found again from the API and the backend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as randomness
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from sandpool.kube.api import Api
+from sandpool.local.backends.base import Backend, BackendError
+from sandpool.local.kubelet.apply import Hands
+from sandpool.local.kubelet.bind import NodeFacts
+from sandpool.local.kubelet.containers import Trouble
+from sandpool.local.kubelet.ledger import Entry, Ledger
+from sandpool.local.kubelet.node import Heartbeat
+from sandpool.local.kubelet.options import KubeletOptions
+from sandpool.local.kubelet.plan import Bind, Plan, PodView, Start, plan_pod
+from sandpool.local.kubelet.pods import NODE_PODS, NodePod
+from sandpool.loop.cache import Cache
+from sandpool.loop.clock import Clock
+from sandpool.loop.controller import Controller, Limits
+from sandpool.loop.manager import Manager, Parts
+from sandpool.loop.outcome import Done
+from sandpool.loop.reflector import Reflector, Scope
+from sandpool.loop.writes import Writes
+from sandpool.model.kinds import NODES
+from sandpool.model.metadata import Key, Uid
+from sandpool.model.pod import Node
+from sandpool.telemetry.log import logger
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.story import Story, note
+
+log = logger(__name__)
+
+
+class Kubelet:
+    """Runs the pods of one node until it is cancelled. It opens the backend and closes it."""
+
+    def __init__(
+        self,
+        api: Api,
+        backend: Backend,
+        clock: Clock,
+        options: KubeletOptions = KubeletOptions(),
+        *,
+        metrics: Metrics | None = None,
+        story: Story | None = None,
+        random: Callable[[], float] = randomness.random,
+    ) -> None:
+        metrics = Metrics() if metrics is None else metrics
+        story = Story() if story is None else story
+        self._backend = backend
+        self._clock = clock
+        self._options = options
+        mine = "" if options.places else f"spec.nodeName={options.node}"
+        self.pods: Cache[NodePod] = Cache(NODE_PODS, lambda pod: options.places or pod.spec.node_name == options.node)
+        self.nodes: Cache[Node] = Cache(NODES, lambda node: node.metadata.name == options.node)
+        writes = Writes(api, (self.pods, self.nodes))
+        self._hands = Hands(writes, backend, options.node)
+        self._ledger = Ledger()
+        limits = Limits(workers=options.workers, longest_delay=60.0)
+        self.controller: Controller[Key] = Controller("kubelet", self.reconcile, clock, metrics, story, limits)
+        self.controller.on(self.pods, lambda pod: (pod.metadata.key,), reduce=self._concern)
+        self.controller.on(self.nodes, self._unplaced, reduce=lambda node: (node.metadata.labels, node.spec))
+        one = Scope(fields=f"metadata.name={options.node}")
+        self._manager = Manager(
+            Parts(
+                reflectors=(
+                    Reflector(writes, self.nodes, clock, metrics, random, one),
+                    Reflector(writes, self.pods, clock, metrics, random, Scope(fields=mine)),
+                ),
+                controllers=(self.controller,),
+                services=(Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime).run,),
+                prepare=self._open,
+            )
+        )
+
+    @property
+    def ready(self) -> asyncio.Event:
+        """Set while pods are being looked after."""
+        return self._manager.ready
+
+    async def run(self) -> None:
+        try:
+            await self._manager.run(asyncio.Event())
+        finally:
+            await self._backend.close()
+
+    async def _open(self) -> None:
+        """After the caches are filled: what the backend still has of pods that are gone is found here."""
+        await self._backend.open(self._changed)
+        for seen in self._backend.running():
+            self._ledger.entry(seen.key, seen.uid)
+            self.controller.wake(seen.key, "found")
+
+    @property
+    def _runtime(self) -> str:
+        return self._options.runtime or f"{self._backend.name}://1"
+
+    def _changed(self, uid: Uid) -> None:
+        key = self._ledger.key_of(uid)
+        if key is not None:
+            self.controller.wake(key, "backend")
+
+    def _concern(self, pod: NodePod) -> object:
+        """What a reconcile reads; pods of other nodes do not concern us."""
+        if pod.spec.node_name not in ("", self._options.node):
+            return None
+        meta = pod.metadata
+        return (
+            meta.uid,
+            pod.spec.node_name,
+            pod.spec.scheduling_gates,
+            meta.deletion_timestamp,
+            meta.deletion_grace_period_seconds,
+            pod.status,
+        )
+
+    def _unplaced(self, node: Node) -> Iterator[Key]:
+        """The node changed: pods without one may now fit."""
+        return (pod.metadata.key for pod in self.pods if not pod.spec.node_name)
+
+    async def reconcile(self, key: Key) -> Done:
+        view = self.observe(key)
+        plan = plan_pod(view, self._options.pace, self._clock.now())
+        for step in plan.steps:
+            note(step)
+            try:
+                await self._hands.apply(view.pod, step)
+            except BackendError as error:
+                if not isinstance(step, Start):
+                    raise
+                return self._stumble(step, error)
+        self._remember(key, view, plan)
+        return Done(again_at=plan.again_at)
+
+    def observe(self, key: Key) -> PodView:
+        pod = self.pods.get(key)
+        if pod is not None and pod.spec.node_name not in ("", self._options.node):
+            pod = None
+        uid = pod.metadata.uid if pod is not None else Uid("")
+        look = self._backend.look
+        self._ledger.settle(key, uid, look)
+        entry = self._ledger.entry(key, uid) if pod is not None else Entry()
+        return PodView(
+            pod,
+            look(uid) if pod is not None else None,
+            tuple(seen for other in self._ledger.others(key, uid) if (seen := look(other)) is not None),
+            self._node_facts(),
+            self._options.address,
+            pod is not None and entry.bound_at == pod.metadata.revision,
+            entry.trouble,
+            entry.held_since,
+        )
+
+    def _node_facts(self) -> NodeFacts | None:
+        node = self.nodes.get(Key("", self._options.node))
+        return None if node is None else NodeFacts(node.metadata.name, node.metadata.labels, node.spec.unschedulable)
+
+    def _remember(self, key: Key, view: PodView, plan: Plan) -> None:
+        """What the next look at this pod must know. The pod may be gone by now; its entry goes when the cache says so."""
+        if view.pod is None:
+            return
+        entry = self._ledger.entry(key, view.pod.metadata.uid)
+        entry.held_since = (view.held_since or self._clock.now()) if plan.holds else None
+        if any(isinstance(step, Bind) for step in plan.steps):
+            entry.bound_at = view.pod.metadata.revision
+        if self._backend.look(view.pod.metadata.uid) is not None:
+            entry.trouble, entry.failures = None, 0
+
+    def _stumble(self, step: Start, error: BackendError) -> Done:
+        """The pod cannot be started: its status will say why, and it is tried again, later each time."""
+        pace, work = self._options.pace, step.workload
+        entry = self._ledger.entry(work.key, work.uid)
+        delay = min(pace.longest_retry, pace.first_retry * 2.0 ** min(entry.failures, 32))
+        entry.failures += 1
+        entry.trouble = Trouble(error.reason, error.message, self._clock.now() + timedelta(seconds=delay))
+        log.warning("pod not started", pod=str(work.key), reason=error.reason, error=error.message, again_in=delay)
+        return Done(again_after=0.0)  # to publish it

@@ -1,0 +1,57 @@
+"""What a kubelet remembers of each pod between two looks at it, by name and uid.
+
+Several pods may share a name: the one that the API has now, and earlier ones of which the backend still has something. An
+entry lives as long as either knows its pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandpool.local.kubelet.containers import Trouble
+from sandpool.model.metadata import Key, Revision, Uid
+
+
+@dataclass(slots=True)
+class Entry:
+    bound_at: Revision | None = None  # the revision of the pod that we placed
+    trouble: Trouble | None = None
+    failures: int = 0  # starts that failed in a row
+    held_since: datetime | None = None
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self._entries: dict[Key, dict[Uid, Entry]] = {}
+        self._keys: dict[Uid, Key] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def key_of(self, uid: Uid) -> Key | None:
+        return self._keys.get(uid)
+
+    def entry(self, key: Key, uid: Uid) -> Entry:
+        """The entry of that pod, new if there is none."""
+        entries = self._entries.setdefault(key, {})
+        found = entries.get(uid)
+        if found is None:
+            found = entries[uid] = Entry()
+            self._keys[uid] = key
+        return found
+
+    def others(self, key: Key, uid: Uid) -> Iterator[Uid]:
+        """Earlier pods of that name."""
+        return (other for other in self._entries.get(key, ()) if other != uid)
+
+    def settle(self, key: Key, uid: Uid, left: Callable[[Uid], object | None]) -> None:
+        """Forgets the pods of that name, other than `uid`, of which nothing is left."""
+        entries = self._entries.get(key)
+        if entries is None:
+            return
+        for other in [other for other in entries if other != uid and left(other) is None]:
+            del entries[other], self._keys[other]
+        if not entries:
+            del self._entries[key]

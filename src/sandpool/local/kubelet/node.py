@@ -1,0 +1,131 @@
+"""The node itself: a Node object that says Ready, and a Lease that says so again and again.
+
+Level-triggered: each beat puts right what is missing. A beat that fails is logged and made up for by the next one.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sandpool.kube.api import Api
+from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from sandpool.local.kubelet.options import KubeletOptions
+from sandpool.loop.cache import Cache
+from sandpool.loop.clock import Clock
+from sandpool.model import times
+from sandpool.model.kinds import LEASES, NODES
+from sandpool.model.metadata import Key, Uid
+from sandpool.model.patches import merge_patch
+from sandpool.model.pod import Node
+from sandpool.telemetry.log import logger
+
+log = logger(__name__)
+
+LEASE_NAMESPACE = "kube-node-lease"
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def node_labels(options: KubeletOptions) -> dict[str, str]:
+    machine = platform.machine()
+    return {
+        "kubernetes.io/hostname": options.node,
+        "kubernetes.io/os": platform.system().lower(),
+        "kubernetes.io/arch": _MACHINES.get(machine, machine),
+        **options.labels,
+    }
+
+
+def node_body(options: KubeletOptions, runtime: str, now: datetime) -> dict[str, Any]:
+    return {
+        "metadata": {"name": options.node, "labels": node_labels(options)},
+        "status": node_status(options, runtime, now),
+    }
+
+
+def node_status(options: KubeletOptions, runtime: str, now: datetime) -> dict[str, Any]:
+    at = times.seconds(now)
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "the kubelet runs pods",
+        "lastHeartbeatTime": at,
+        "lastTransitionTime": at,
+    }
+    return {
+        "capacity": dict(options.capacity),
+        "allocatable": dict(options.capacity),
+        "conditions": [ready],
+        "addresses": [
+            {"type": "InternalIP", "address": options.address},
+            {"type": "Hostname", "address": options.node},
+        ],
+        "nodeInfo": {
+            "machineID": "",
+            "systemUUID": "",
+            "bootID": "",
+            "kernelVersion": platform.release(),
+            "osImage": "sandpool",
+            "containerRuntimeVersion": runtime,
+            "kubeletVersion": options.version,
+            "kubeProxyVersion": "",
+            "operatingSystem": platform.system().lower(),
+            "architecture": _MACHINES.get(platform.machine(), platform.machine()),
+        },
+    }
+
+
+class Heartbeat:
+    def __init__(
+        self, api: Api, nodes: Cache[Node], clock: Clock, options: KubeletOptions, runtime: Callable[[], str]
+    ) -> None:
+        self._api = api
+        self._nodes = nodes
+        self._clock = clock
+        self._options = options
+        self._runtime = runtime
+        self._told = Uid("")  # the node object that we have told our status
+
+    async def run(self) -> None:
+        await self._nodes.synced.wait()
+        while True:
+            try:
+                node = await self._ensure_node()
+                await self._renew(node)
+            except (ApiError, Unreachable) as error:
+                log.warning("node not renewed", node=self._options.node, error=f"{type(error).__name__}: {error}")
+            await self._clock.sleep(self._options.pace.renew)
+
+    async def _ensure_node(self) -> Node:
+        """The node as it is. One of another uid than last time was made by somebody else, or by an earlier process."""
+        name = self._options.node
+        node = self._nodes.get(Key("", name))
+        if node is None:
+            body = node_body(self._options, self._runtime(), self._clock.now())
+            try:
+                node = await self._api.create(NODES, body)
+                self._told = node.metadata.uid
+            except AlreadyExists:
+                node = await self._api.get(NODES, name)
+        if node.metadata.uid != self._told:
+            status = node_status(self._options, self._runtime(), self._clock.now())
+            node = await self._api.patch_status(NODES, name, merge_patch({"status": status}))
+            self._told = node.metadata.uid
+        return node
+
+    async def _renew(self, node: Node) -> None:
+        name, now = self._options.node, times.micro(self._clock.now())
+        try:
+            await self._api.patch(LEASES, name, merge_patch({"spec": {"renewTime": now}}), LEASE_NAMESPACE)
+        except NotFound:
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}
+            spec = {
+                "holderIdentity": name,
+                "leaseDurationSeconds": round(self._options.pace.lease),
+                "renewTime": now,
+            }
+            metadata = {"name": name, "ownerReferences": [owner]}
+            await self._api.create(LEASES, {"metadata": metadata, "spec": spec}, LEASE_NAMESPACE)

@@ -1,0 +1,35 @@
+"""What a kubelet is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandpool.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds."""
+
+    settle: float = 1.0  # a status difference that nobody waits for travels with the next one, or after this long
+    first_restart: float = 10.0  # before the second restart of a container, doubling; the first one is at once
+    longest_restart: float = 300.0
+    forgiven: float = 600.0  # a container that ran so long starts its delays anew
+    first_retry: float = 1.0  # after a backend could not start a pod, doubling
+    longest_retry: float = 300.0
+    renew: float = 10.0  # between renewals of the node's lease
+    lease: float = 40.0  # its duration
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletOptions:
+    node: str = "local"
+    address: str = "127.0.0.1"
+    places: bool = True  # put pods that have no node on this one; off where a scheduler does it
+    labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=lambda: {"cpu": "2", "memory": "4Gi", "pods": "10000"})
+    version: str = f"v1.35.0+sandpool-{__version__}"
+    runtime: str = ""  # empty: the backend's name
+    workers: int = 16
+    pace: Pace = Pace()

@@ -1,0 +1,78 @@
+"""A backend under test, with everything that it calls back written down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandpool.local.backends.base import (
+    Backend,
+    ContainerSpec,
+    Exit,
+    Running,
+    RunningContainer,
+    Started,
+    Workload,
+    WorkloadSpec,
+)
+from sandpool.local.backends.hollow import EXIT_AFTER, EXIT_CODE
+from sandpool.model.metadata import Key, Uid
+
+WAIT = 30.0
+
+
+def a_workload(number: int = 1, command: str = "sleep 1000", *, init: bool = False) -> Workload:
+    """A pod with one container. The command is for backends that run it; the annotations are for those that pretend."""
+    spec = WorkloadSpec(
+        containers=(ContainerSpec(name="main", image="host", command=("sh", "-c", command)),),
+        init_containers=(ContainerSpec(name="first", image="host", command=("true",)),) if init else (),
+    )
+    notes = {EXIT_AFTER: "0.5", EXIT_CODE: command.removeprefix("exit ")} if command.startswith("exit ") else {}
+    return Workload(Uid(f"00000000-0000-4000-8000-{number:012x}"), Key("default", f"pod-{number}"), spec, notes)
+
+
+def ready(seen: Running | None) -> bool:
+    return seen is not None and all(isinstance(c.state, Started) and c.state.ready for c in seen.containers)
+
+
+def ended(seen: Running | None) -> bool:
+    return seen is not None and all(isinstance(c.state, Exit) for c in seen.containers)
+
+
+def gone(seen: Running | None) -> bool:
+    return seen is None
+
+
+@dataclass
+class Subject:
+    make: Callable[[], Backend]
+    told: list[tuple[Uid, Running | None]] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def open(self) -> None:
+        self.backend = self.make()
+        await self.backend.open(self._changed)
+
+    def _changed(self, uid: Uid) -> None:
+        self.told.append((uid, self.backend.look(uid)))
+        self.news.set()
+
+    async def until(self, uid: Uid, condition: Callable[[Running | None], bool]) -> Running | None:
+        """Waits until the pod is like that, woken only by what the backend calls back."""
+        async with asyncio.timeout(WAIT):
+            while not condition(self.backend.look(uid)):
+                self.news.clear()
+                await self.news.wait()
+        return self.backend.look(uid)
+
+    async def started(self, workload: Workload) -> Running:
+        await self.backend.start(workload)
+        seen = await self.until(workload.uid, ready)
+        assert seen is not None
+        return seen
+
+    def container(self, uid: Uid) -> RunningContainer:
+        seen = self.backend.look(uid)
+        assert seen is not None
+        return seen.containers[0]

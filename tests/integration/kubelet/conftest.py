@@ -1,0 +1,95 @@
+"""A kubelet on each way to reach an API server: in the same process, over HTTP, and a real kube-apiserver over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sandpool.kube.api import Api
+from sandpool.kube.errors import NotFound
+from sandpool.local.api import LocalApi
+from sandpool.local.apiserver.access.directory import open_access
+from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.local.apiserver.server import ApiServer, ServerOptions
+from sandpool.local.backends.hollow import HollowBackend
+from sandpool.local.kubelet.agent import Kubelet
+from sandpool.local.kubelet.binding import Bindings, NodeApi
+from sandpool.local.kubelet.options import KubeletOptions
+from sandpool.local.kubelet.serve import PodRuntime
+from sandpool.local.namespaces import ensure_namespaces
+from sandpool.local.objects.objects import Objects
+from sandpool.local.store.memory_log import MemoryLog
+from sandpool.local.store.store import Store
+from sandpool.loop.clock import SystemClock
+from sandpool.model.kinds import NAMESPACES, NODES
+from support.implementations import over_http
+from support.kube_fixture import hold_server, leave_out, real_kubeconfig
+
+
+@pytest.fixture(scope="session", autouse=True)
+def real_server(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield from hold_server(request.session)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out(config, items)
+
+
+@dataclass
+class Cluster:
+    """An Api, how kubectl reaches the same cluster, and a namespace of the test's own."""
+
+    api: Api
+    kubeconfig: Path
+    namespace: str
+    kubelet: Kubelet
+
+
+@asynccontextmanager
+async def _reached(name: str, folder: Path) -> AsyncIterator[tuple[Api, Path]]:
+    if name == "kube":
+        async with over_http(name, real_kubeconfig(), None) as implementation:
+            yield implementation.api, real_kubeconfig()
+        return
+    async with AsyncExitStack() as stack:
+        store = await Store.open(MemoryLog())
+        stack.push_async_callback(store.close)
+        objects = Objects(store, lambda: datetime.now(UTC), lambda: str(uuid.uuid4()))
+        await ensure_namespaces(objects)
+        bindings = Bindings(store, lambda: datetime.now(UTC))
+        access = open_access(folder / "access", (), datetime.now(UTC))
+        server = ApiServer(objects, access, ServerOptions(), runtime=PodRuntime(bindings, "hollow"))
+        await server.start()
+        stack.push_async_callback(server.stop)
+        kubeconfig = folder / "kubeconfig"
+        write_kubeconfig(kubeconfig, server.url, access.authority, access.admin_token)
+        if name == "local":
+            yield NodeApi(LocalApi(objects), bindings), kubeconfig
+        else:
+            implementation = await stack.enter_async_context(over_http(name, kubeconfig, None))
+            yield implementation.api, kubeconfig
+
+
+@pytest.fixture(params=["local", "http", pytest.param("kube", marks=pytest.mark.kube)])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with _reached(request.param, tmp_path) as (api, kubeconfig):
+        namespace = f"kubelet-{secrets.token_hex(4)}"
+        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        clock = SystemClock()
+        options = KubeletOptions(node=f"node-{secrets.token_hex(4)}")
+        kubelet = Kubelet(api, HollowBackend(clock), clock, options)
+        async with asyncio.TaskGroup() as parts:
+            running = parts.create_task(kubelet.run())
+            yield Cluster(api, kubeconfig, namespace, kubelet)
+            running.cancel()
+        with suppress(NotFound):  # a short test may end before the node is there
+            await api.delete(NODES, options.node)
+        await api.delete(NAMESPACES, namespace)
