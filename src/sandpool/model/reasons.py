@@ -132,13 +132,13 @@ class Reason(StrEnum):
     AS_EXPECTED = ("AsExpected", "Claim Healthy", "Nothing is wrong with the way the claim is kept.")
     CONFIGURATION_TROUBLE = (
         "ConfigurationTrouble",
-        "Claim Healthy",
-        "The claim is served, but what it or its template now asks for cannot be done.",
+        "Sandbox Healthy, Claim Healthy",
+        "It is served, but what it or its template now asks for cannot be done.",
     )
     CONTROLLER_TROUBLE = (
         "ControllerTrouble",
-        "Claim Healthy",
-        "The claim is served, but a write or a read on its behalf keeps failing.",
+        "Sandbox Healthy, Claim Healthy",
+        "It is served, but a write or a read on its behalf keeps failing.",
     )
 
     # A pool

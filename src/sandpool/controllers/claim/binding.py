@@ -1,0 +1,69 @@
+"""The binding: the one patch that says which sandbox a claim got. The first that lands decides.
+
+It tests the claim's uid and that no sandbox is bound yet. A server can test for an absent key only where the parent exists,
+so the form differs for a claim with and without a status. Everything published comes from one state of the sandbox.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from sandpool.model.claim import BoundSandbox, SandboxClaim
+from sandpool.model.conditions import Condition, Truth, find, put, without
+from sandpool.model.patches import Json, Patch, json_patch
+from sandpool.model.reasons import Reason, Type
+from sandpool.model.sandbox import Sandbox
+
+
+def binding(claim: SandboxClaim, sandbox: Sandbox, now: datetime, *, has_status: bool | None = None) -> Patch:
+    """`has_status`: whether the server's claim has a status, even an empty one, which looks like none from here. Without it
+    a claim that shows nothing is taken to have none; if that fails although nothing is bound, the other form is right."""
+    status = claim.status
+    bound = _json(BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips))
+    conditions = _json(bound_conditions(claim, sandbox, now))
+    if has_status is None:
+        has_status = bool(status.conditions) or status.sandbox is not None
+    same_claim = {"op": "test", "path": "/metadata/uid", "value": str(claim.metadata.uid)}
+    if not has_status:
+        value = {"sandbox": bound, "conditions": conditions}
+        unbound = {"op": "test", "path": "/status", "value": None}
+        return json_patch([same_claim, unbound, {"op": "add", "path": "/status", "value": value}])
+    return json_patch(
+        [
+            same_claim,
+            _bound_as_seen(status.sandbox),
+            {"op": "add", "path": "/status/sandbox", "value": bound},
+            {"op": "add", "path": "/status/conditions", "value": conditions},
+        ]
+    )
+
+
+def bound_conditions(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> tuple[Condition, ...]:
+    """Ready and Finished as the sandbox has them, as of the claim's own generation."""
+    generation = claim.metadata.generation
+    conditions = claim.status.conditions
+    ready = find(sandbox.status.conditions, Type.READY)
+    if ready is None:
+        told = (Truth.FALSE, Reason.SANDBOX_NOT_READY, "Sandbox is not ready")
+        conditions = put(conditions, Type.READY, *told, generation=generation, now=now)
+    else:
+        told_by = (ready.status, ready.reason, ready.message)
+        conditions = put(conditions, Type.READY, *told_by, generation=generation, now=now)
+    finished = find(sandbox.status.conditions, Type.FINISHED)
+    if finished is None:
+        return without(conditions, Type.FINISHED)
+    kept = msgspec.structs.replace(finished, observed_generation=generation)
+    return (*without(conditions, Type.FINISHED), kept)
+
+
+def _bound_as_seen(seen: BoundSandbox | None) -> dict[str, Json]:
+    """Nothing is bound; or still the sandbox that this claim lost, and that is to be replaced."""
+    if seen is None:
+        return {"op": "test", "path": "/status/sandbox", "value": None}
+    return {"op": "test", "path": "/status/sandbox/name", "value": seen.name or None}
+
+
+def _json(value: object) -> Json:
+    return msgspec.json.decode(msgspec.json.encode(value))

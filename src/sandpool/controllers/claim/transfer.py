@@ -1,0 +1,114 @@
+"""The transfer: the one patch that makes a pool's member a claim's own.
+
+It tests the sandbox's uid and the uid of the pool at the place of the controlling owner, so it fails only when somebody
+else took the sandbox, or it is another object of that name; never because a status moved on. What follows the tests cannot
+fail on a sandbox that has labels, as every member has. The spec is left alone, and so is the generation, unless the claim
+wants more metadata on its pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from sandpool.controllers.claim import pod_metadata
+from sandpool.controllers.claim.blueprint import owner_reference
+from sandpool.model import labels
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.labels import LaunchType
+from sandpool.model.metadata import Metadata
+from sandpool.model.patches import Json, Patch, json_patch
+from sandpool.model.sandbox import PodMetadata, Sandbox
+from sandpool.model.template import SandboxTemplate
+
+Operation = dict[str, Json]
+POOLS_OWN = (labels.WARM_POOL, labels.TEMPLATE_HASH, labels.POD_TEMPLATE_HASH)
+"""Labels that only an unclaimed member carries."""
+
+
+def transfer(member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | None = None) -> Patch:
+    """`member` as last seen, controlled by its pool; `template` only tells a wish of its own from the pool's marks."""
+    index, pool = controlling_owner(member.metadata)
+    owner = f"/metadata/ownerReferences/{index}"
+    return json_patch(
+        [
+            {"op": "test", "path": "/metadata/uid", "value": str(member.metadata.uid)},
+            {"op": "test", "path": f"{owner}/uid", "value": pool},
+            *_absent_annotations(member),
+            {"op": "replace", "path": owner, "value": msgspec.to_builtins(owner_reference(claim))},
+            *_labels(claim),
+            *_annotations(member, claim),
+            *_pod_metadata(member, claim, template),
+        ]
+    )
+
+
+def controlling_owner(meta: Metadata) -> tuple[int, str]:
+    """The place and the uid of the reference that controls."""
+    for index, owner in enumerate(meta.owner_references):
+        if owner.controller:
+            return index, str(owner.uid)
+    raise ValueError(f"sandbox {meta.key} has no controlling owner, so there is nobody to take it from")
+
+
+def pointer(*parts: str) -> str:
+    """A JSON pointer: `/` and `~` inside a part are escaped."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _labels(claim: SandboxClaim) -> Iterator[Operation]:
+    wanted = {labels.LAUNCH_TYPE: LaunchType.WARM.value, labels.CLAIM_UID: str(claim.metadata.uid)}
+    unwanted = list(POOLS_OWN)
+    if creator := claim.metadata.labels.get(labels.CREATED_BY):
+        wanted[labels.CREATED_BY] = creator
+    else:
+        unwanted.append(labels.CREATED_BY)
+    for key, value in wanted.items():
+        yield {"op": "add", "path": pointer("metadata", "labels", key), "value": value}
+    for key in unwanted:
+        # Removing what is absent fails, and it may be absent by now: so it is put there first.
+        yield {"op": "add", "path": pointer("metadata", "labels", key), "value": ""}
+        yield {"op": "remove", "path": pointer("metadata", "labels", key)}
+
+
+def _absent_annotations(member: Sandbox) -> Iterator[Operation]:
+    """A member always has annotations; of one that had lost them, none that came meanwhile may be overwritten."""
+    if not member.metadata.annotations:
+        yield {"op": "test", "path": "/metadata/annotations", "value": None}
+
+
+def _annotations(member: Sandbox, claim: SandboxClaim) -> Iterator[Operation]:
+    present = member.metadata.annotations
+    wanted = {labels.POD_NAME: member.metadata.name}
+    if trace := claim.metadata.annotations.get(labels.TRACE_CONTEXT):
+        wanted[labels.TRACE_CONTEXT] = trace
+    if not present:
+        yield {"op": "add", "path": "/metadata/annotations", "value": wanted}
+        return
+    for key, value in wanted.items():
+        if present.get(key) != value:
+            yield {"op": "add", "path": pointer("metadata", "annotations", key), "value": value}
+
+
+def _pod_metadata(member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | None) -> Iterator[Operation]:
+    """Built on what the member was made with, not on what the template says today: its spec is of then, too."""
+    additional = claim.spec.additional_pod_metadata
+    if additional is None or not (additional.labels or additional.annotations):
+        return
+    present = member.spec.pod_template.metadata or PodMetadata()
+    base = PodMetadata(
+        labels={key: value for key, value in present.labels.items() if key not in POOLS_OWN},
+        annotations=_without_pools_eviction(present.annotations, template),
+    )
+    value: Any = msgspec.to_builtins(pod_metadata.merge(base, additional))
+    yield {"op": "add", "path": "/spec/podTemplate/metadata", "value": value}
+
+
+def _without_pools_eviction(annotations: dict[str, str], template: SandboxTemplate | None) -> dict[str, str]:
+    """Idle members may be evicted and claimed ones not, unless the template says so itself."""
+    ours = template.spec.pod_template.metadata if template is not None else None
+    if annotations.get(labels.SAFE_TO_EVICT) != "true" or (ours and labels.SAFE_TO_EVICT in ours.annotations):
+        return annotations
+    return {key: value for key, value in annotations.items() if key != labels.SAFE_TO_EVICT}

@@ -1,0 +1,86 @@
+"""Does what a plan says, step by step. A failed step does not stop the others, except those that depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sandpool.controllers.sandbox.observe import Found
+from sandpool.controllers.sandbox.status import Trouble
+from sandpool.controllers.sandbox.steps import Change, Create, Delete, Plan, Step
+from sandpool.kube.api import Api
+from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, SandpoolError, TooManyRequests, Unreachable
+from sandpool.model.kinds import PODS
+from sandpool.telemetry.story import note
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a plan. `found`: objects that were there already, though the caches did not show them."""
+
+    errors: list[SandpoolError] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    pod_unknown: bool = False
+
+    def trouble(self, plan: Plan) -> Trouble:
+        return Trouble((*plan.refused, *self.refused), tuple(self.failed), self.pod_unknown)
+
+    @property
+    def complete(self) -> bool:
+        """Every step so far did what it should."""
+        return not self.errors and not self.found and not self.refused
+
+    def fail(self, step: Step, error: SandpoolError) -> None:
+        if isinstance(step, Create) and isinstance(error, Invalid) and error.causes:
+            self.refused.append(f"could not {step}: {error}; change the sandbox")
+            return  # the same body would be refused again
+        self.errors.append(error)
+        if isinstance(error, Conflict | TooManyRequests):
+            return  # settled by trying again: nothing that a user could act on
+        self.failed.append(f"could not {step}: {error}")
+        if isinstance(step, Create) and step.resource == PODS and isinstance(error, Unreachable):
+            self.pod_unknown = True
+
+    def raise_all(self) -> None:
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            raise ExceptionGroup("several steps failed", self.errors)
+
+
+async def apply(writes: Api, namespace: str, plan: Plan) -> Outcome:
+    outcome = Outcome()
+    for step in plan.steps:
+        if isinstance(step, Create) and step.gated and not outcome.complete:
+            continue
+        note(step)
+        try:
+            await _do(writes, namespace, step, outcome)
+        except SandpoolError as error:
+            outcome.fail(step, error)
+    return outcome
+
+
+async def _do(writes: Api, namespace: str, step: Step, outcome: Outcome) -> None:
+    match step:
+        case Create(resource, body):
+            try:
+                await writes.create(resource, body, namespace)
+            except AlreadyExists:
+                # The cache is behind, or an answer was lost: only the server knows whose it is.
+                outcome.found.append((resource, await writes.get(resource, step.name, namespace)))
+        case Change(resource, name, patch):
+            try:
+                await writes.patch(resource, name, patch, namespace)
+            except NotFound:
+                pass  # the watch will say so, and that wakes us
+        case Delete(resource, name, preconditions):
+            try:
+                await writes.delete(resource, name, namespace, preconditions=preconditions)
+            except NotFound:
+                pass
+            except Conflict:
+                if preconditions.revision is not None:
+                    raise
+                # Another object has the name now: the one that was meant is gone.

@@ -1,0 +1,127 @@
+"""The Sandbox controller: observe, plan, apply, publish."""
+
+from __future__ import annotations
+
+from sandpool.controllers.sandbox.apply import Outcome, apply
+from sandpool.controllers.sandbox.news import news
+from sandpool.controllers.sandbox.observe import Caches, Observer
+from sandpool.controllers.sandbox.options import Options
+from sandpool.controllers.sandbox.plan import plan_sandbox
+from sandpool.controllers.sandbox.status import expired_status, status_of, status_patch, urgent
+from sandpool.controllers.sandbox.steps import Plan, decided_on
+from sandpool.controllers.sandbox.triggers import Triggers
+from sandpool.controllers.sandbox.view import SandboxView
+from sandpool.kube.errors import NotFound
+from sandpool.loop.clock import Clock
+from sandpool.loop.controller import Controller, Limits
+from sandpool.loop.events import Events, NullEvents
+from sandpool.loop.outcome import Done
+from sandpool.loop.writes import Writes
+from sandpool.model.kinds import SANDBOXES
+from sandpool.model.metadata import Key
+from sandpool.model.sandbox import SandboxStatus
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.trace import NullTracer, Tracer
+
+NAME = "sandbox"
+_TICK = 0.001  # seconds; less than that is no reason to come back
+
+
+class SandboxController:
+    """`writes` must know all of `caches`: what is decided next depends on what was just written. Run `loop`."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        caches: Caches,
+        clock: Clock,
+        metrics: Metrics,
+        story: Story,
+        *,
+        events: Events = NullEvents(),
+        options: Options = Options(),
+        limits: Limits = Limits(),
+        tracer: Tracer = NullTracer(),
+    ) -> None:
+        self._writes = writes
+        self._clock = clock
+        self._events = events
+        self._options = options
+        self._observer = Observer(caches)
+        self._untold: dict[Key, float] = {}  # since when a difference waits for company, by the monotonic clock
+        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
+        Triggers(self.loop, self._observer, options, self._waits_since).connect()
+
+    @property
+    def untold(self) -> int:
+        """How many sandboxes have a status difference that waits for company."""
+        return len(self._untold)
+
+    async def reconcile(self, key: Key) -> Done:
+        view = self._observer.view(key)
+        if view is None or view.sandbox.metadata.leaving:
+            self._untold.pop(key, None)  # what it controls is collected with it
+            return Done()
+        plan = await self._decided(key, view)
+        outcome = await apply(self._writes, key.namespace, plan)
+        if outcome.found:
+            plan, outcome = await self._settled(key, plan, outcome)
+        after = self._observer.view(key, outcome.found)
+        wait = None if after is None else await self._publish(after, plan, outcome)
+        outcome.raise_all()
+        return Done(again_at=plan.look_again_at, again_after=wait)
+
+    async def _decided(self, key: Key, view: SandboxView) -> Plan:
+        """What to do. An end is told before anything is torn down; then it is decided anew, on what the telling left."""
+        now = self._clock.now()
+        plan = plan_sandbox(view, self._options, now)
+        if plan.expired:
+            await self._publish(view, plan, Outcome())
+            told = self._observer.view(key)
+            return Plan() if told is None else plan_sandbox(told, self._options, now)
+        return plan
+
+    async def _settled(self, key: Key, plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
+        """Something was there already: decided once more, with what the server showed."""
+        view = self._observer.view(key, outcome.found)
+        if view is None:
+            return plan, outcome
+        plan = plan_sandbox(view, self._options, self._clock.now())
+        again = await apply(self._writes, key.namespace, plan)
+        again.found = [*outcome.found, *again.found]
+        return plan, again
+
+    async def _publish(self, view: SandboxView, plan: Plan, outcome: Outcome) -> float | None:
+        """Tells what differs: at once if somebody waits for it, else when it has waited long enough. The answer is how
+        many seconds that will still take."""
+        sandbox, key = view.sandbox, view.sandbox.metadata.key
+        if sandbox.metadata.leaving or decided_on(sandbox) != plan.decided_on:
+            return None  # it is another sandbox now, or wants something else: that has woken us already
+        status = self._status(view, plan, outcome)
+        patch = status_patch(sandbox, status)
+        if patch is None:
+            self._untold.pop(key, None)
+            return None
+        if not urgent(sandbox.status, status):
+            wait = self._waits_since(key) + self._options.moment - self._clock.monotonic()
+            if wait > _TICK:
+                return wait
+        note("; ".join(f"tell {one.type} {one.status} {one.reason}" for one in status.conditions))
+        try:
+            await self._writes.patch_status(SANDBOXES, key.name, patch, key.namespace)
+        except NotFound:
+            return None  # the watch will say so
+        self._untold.pop(key, None)
+        for kind, reason, message, action in news(sandbox.status, status):
+            self._events.emit(SANDBOXES, sandbox, kind, reason, message, action)
+        return None
+
+    def _waits_since(self, key: Key) -> float:
+        return self._untold.setdefault(key, self._clock.monotonic())
+
+    def _status(self, view: SandboxView, plan: Plan, outcome: Outcome) -> SandboxStatus:
+        trouble, now = outcome.trouble(plan), self._clock.now()
+        if plan.expired:
+            return expired_status(view.sandbox, trouble, now)
+        return status_of(view, trouble, self._options, now)

@@ -1,0 +1,16 @@
+"""What can be chosen about the Sandbox controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    moment: float = 1.0
+    """Seconds that a status difference waits for company when nobody acts on it. What somebody waits for is told at once."""
+    patience: float = 30.0
+    """Seconds that further progress of a pod waits once its beginning has been told, so that a start is few reconciles."""
+    cluster_domain: str = "cluster.local"
+    evictable_members: bool = True
+    """Marks pods of unclaimed pool members as safe to evict, unless their template says otherwise."""

@@ -1,0 +1,231 @@
+"""What a sandbox's status should say, and the smallest patch that makes it say so. Pure.
+
+Ready is a fact about the pod, its address and its Service: trouble of ours never takes it away. Trouble is told in the
+condition Healthy (False while there is some, absent otherwise) and, where Ready is False anyway, as its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sandpool.controllers.sandbox.options import Options
+from sandpool.controllers.sandbox.view import Holding, SandboxView, holding
+from sandpool.model.conditions import Condition, Truth, find, put, without
+from sandpool.model.labels import sandbox_selector
+from sandpool.model.patches import Json, Patch, json_patch
+from sandpool.model.pod import Phase, Pod
+from sandpool.model.reasons import Reason, Type
+from sandpool.model.sandbox import Sandbox, SandboxStatus
+
+OURS = (Type.SUSPENDED, Type.FINISHED, Type.POD_SCHEDULED, Type.READY, Type.HEALTHY)
+"""In the order in which they are first written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What went wrong. `refused` waits for somebody to change something, `failed` is tried again."""
+
+    refused: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    pod_unknown: bool = False  # a pod may have been made, and nobody knows
+
+    @property
+    def text(self) -> str:
+        return "; ".join((*self.refused, *self.failed))
+
+
+class Verdict(NamedTuple):
+    status: Truth
+    reason: str
+    message: str
+
+
+def status_of(view: SandboxView, trouble: Trouble, options: Options, now: datetime) -> SandboxStatus:
+    """The status of a sandbox that has not expired."""
+    sandbox, pod = view.sandbox, view.own_pod
+    verdicts = {
+        Type.SUSPENDED: _suspended(view, trouble),
+        Type.FINISHED: _finished(pod),
+        Type.POD_SCHEDULED: _scheduled(pod, trouble),
+        Type.READY: _ready(view, trouble),
+        Type.HEALTHY: _healthy(trouble),
+    }
+    service = view.own_service if sandbox.spec.service is not False else None
+    name = service.metadata.name if service is not None else ""
+    there = pod is not None and not view.departing(pod)
+    return SandboxStatus(
+        conditions=_conditions(sandbox, verdicts, now),
+        service=name,
+        service_fqdn=f"{name}.{sandbox.metadata.namespace}.svc.{options.cluster_domain}" if name else "",
+        selector=sandbox_selector(sandbox.metadata.name) if view.pod is not None else sandbox.status.selector,
+        pod_ips=pod.ips if pod is not None and there else (),
+        node_name=pod.spec.node_name if pod is not None and there else "",
+    )
+
+
+def expired_status(sandbox: Sandbox, trouble: Trouble, now: datetime) -> SandboxStatus:
+    """Nothing but conditions is left. How the work ended, and whether it was suspended, stays as it was."""
+    message = "The sandbox reached spec.shutdownTime"
+    verdicts = {
+        Type.POD_SCHEDULED: None,
+        Type.READY: Verdict(Truth.FALSE, Reason.SANDBOX_EXPIRED, message),
+        Type.HEALTHY: _healthy(trouble),
+    }
+    return SandboxStatus(conditions=_conditions(sandbox, verdicts, now))
+
+
+def status_patch(sandbox: Sandbox, new: SandboxStatus) -> Patch | None:
+    """Only what differs, and only on this very sandbox; None if nothing does. Nobody else writes this status."""
+    if new == sandbox.status:
+        return None
+    old_fields, new_fields = _fields(sandbox.status), _fields(new)
+    test = {"op": "test", "path": "/metadata/uid", "value": sandbox.metadata.uid}
+    if not old_fields:  # there may be no status at all yet
+        return json_patch([test, {"op": "add", "path": "/status", "value": new_fields}])
+    return json_patch([test, *_operations(old_fields, new_fields)])
+
+
+def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Whether somebody acts on the difference: the rest can wait a moment and travel together."""
+    return _awaited(old) != _awaited(new)
+
+
+def _awaited(status: SandboxStatus) -> tuple[object, ...]:
+    ready, suspended = find(status.conditions, Type.READY), find(status.conditions, Type.SUSPENDED)
+    healthy = find(status.conditions, Type.HEALTHY)
+    final = {Reason.SANDBOX_EXPIRED, Reason.POD_SUCCEEDED, Reason.POD_FAILED}
+    return (
+        msgspec.structs.replace(status, conditions=()) if ready is not None and ready.true else None,
+        ready.reason if ready is not None and ready.reason in final else "",
+        suspended is not None and suspended.true,
+        healthy is not None and healthy.reason == Reason.CONFIGURATION_TROUBLE,
+    )
+
+
+def _fields(status: SandboxStatus) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
+    return {name: value for name, value in fields.items() if value}
+
+
+def _operations(old: dict[str, Any], new: dict[str, Any]) -> Iterator[dict[str, Json]]:
+    for name in old:
+        if name not in new:
+            yield {"op": "remove", "path": f"/status/{name}"}
+    for name, value in new.items():
+        if old.get(name) != value:
+            yield {"op": "add", "path": f"/status/{name}", "value": value}
+
+
+def _conditions(sandbox: Sandbox, verdicts: dict[Type, Verdict | None], now: datetime) -> tuple[Condition, ...]:
+    conditions = sandbox.status.conditions
+    for type_ in OURS:
+        if type_ not in verdicts:
+            continue
+        verdict = verdicts[type_]
+        if verdict is None:
+            conditions = without(conditions, type_)
+        else:
+            conditions = put(conditions, type_, *verdict, generation=sandbox.metadata.generation, now=now)
+    return conditions
+
+
+def _suspended(view: SandboxView, trouble: Trouble) -> Verdict:
+    if not view.sandbox.spec.suspended:
+        return Verdict(Truth.FALSE, Reason.NOT_SUSPENDED, "The sandbox is meant to run")
+    if view.owned:
+        return Verdict(Truth.FALSE, Reason.POD_TERMINATING, "The pod is going away")
+    if trouble.pod_unknown and view.pod is None:
+        return Verdict(Truth.UNKNOWN, Reason.POD_STATE_UNKNOWN, "It is not known whether a pod is there")
+    if view.pod is not None:
+        message = f"Pod {view.pod.metadata.name} does not belong to this sandbox and is left alone"
+        return Verdict(Truth.FALSE, Reason.POD_NOT_OWNED, message)
+    return Verdict(Truth.TRUE, Reason.POD_TERMINATED, "The pod is gone")
+
+
+def _finished(pod: Pod | None) -> Verdict | None:
+    match pod.status.phase if pod is not None else "":
+        case Phase.SUCCEEDED:
+            return Verdict(Truth.TRUE, Reason.POD_SUCCEEDED, "The pod completed successfully")
+        case Phase.FAILED:
+            return Verdict(Truth.TRUE, Reason.POD_FAILED, "The pod failed")
+    return None
+
+
+def _scheduled(pod: Pod | None, trouble: Trouble) -> Verdict | None:
+    if pod is None:
+        unknown = Verdict(Truth.UNKNOWN, Reason.POD_SCHEDULING_UNKNOWN, "It is not known whether a pod is there")
+        return unknown if trouble.pod_unknown else None
+    said = pod.condition(Type.POD_SCHEDULED)
+    if said is None:
+        return Verdict(Truth.UNKNOWN, Reason.POD_SCHEDULING_UNKNOWN, "The scheduler has not reported about the pod yet")
+    status = Truth(said.status) if said.status in set(Truth) else Truth.UNKNOWN
+    fallback = Reason.POD_SCHEDULED if status is Truth.TRUE else Reason.POD_SCHEDULING_UNKNOWN
+    return Verdict(status, said.reason or fallback, said.message)
+
+
+def _healthy(trouble: Trouble) -> Verdict | None:
+    if not trouble.text:
+        return None
+    reason = Reason.CONTROLLER_TROUBLE if trouble.failed else Reason.CONFIGURATION_TROUBLE
+    return Verdict(Truth.FALSE, reason, trouble.text)
+
+
+def _ready(view: SandboxView, trouble: Trouble) -> Verdict:
+    fact = _fact(view)
+    if fact.status is Truth.TRUE or fact.reason == Reason.MULTIPLE_PODS or not trouble.text:
+        return fact
+    return Verdict(Truth.FALSE, Reason.RECONCILER_ERROR, f"Error seen: {trouble.text}")
+
+
+def _fact(view: SandboxView) -> Verdict:
+    """Whether the sandbox can be used, by what is seen of its pod and Service alone."""
+    pod = view.own_pod
+    if view.sandbox.spec.suspended:
+        pending = view.owned or view.pod is not None
+        message = "The sandbox is being suspended" if pending else "The sandbox is suspended"
+        return Verdict(Truth.FALSE, Reason.SANDBOX_SUSPENDED, message)
+    if view.ambiguous:
+        message = (
+            f"{len(view.owned)} pods belong to this sandbox; it neither picks one nor makes another: delete all but one"
+        )
+        return Verdict(Truth.FALSE, Reason.MULTIPLE_PODS, message)
+    finished = _finished(pod)
+    if finished is not None:
+        return finished._replace(status=Truth.FALSE)
+    pod_ready, pod_text = _pod_ready(view, pod)
+    service_ready, service_text = _service_ready(view)
+    message = "; ".join(filter(None, (pod_text, service_text)))
+    if pod_ready and service_ready:
+        return Verdict(Truth.TRUE, Reason.DEPENDENCIES_READY, message)
+    return Verdict(Truth.FALSE, Reason.DEPENDENCIES_NOT_READY, message)
+
+
+def _pod_ready(view: SandboxView, pod: Pod | None) -> tuple[bool, str]:
+    if pod is None:
+        if view.pod is not None and holding(view.pod, view.sandbox) is Holding.PREDECESSOR:
+            return False, "Waiting for the pod of an earlier sandbox of this name to go"
+        if (owner := view.orphaned) is not None:
+            return False, f"Waiting for {owner.kind} {owner.name}, which owns this sandbox and is not there"
+        return False, "The pod does not exist"
+    if view.departing(pod):
+        return False, "The pod is going away"
+    if pod.status.phase != Phase.RUNNING:
+        return False, f"The pod's phase is {pod.status.phase or Phase.PENDING}"
+    if not pod.ready:
+        return False, "The pod is running but not ready"
+    if not pod.ips:
+        return False, "The pod is ready but has no address"
+    return True, "The pod is ready"
+
+
+def _service_ready(view: SandboxView) -> tuple[bool, str]:
+    there = view.own_service is not None
+    wanted = view.sandbox.spec.service
+    if wanted is False or (wanted is None and not there):
+        return True, ""
+    return there, "the Service exists" if there else "the Service does not exist"

@@ -1,0 +1,187 @@
+"""Who wakes a sandbox, and how soon. Each step of a cache is reduced to what it means for the sandbox.
+
+At once: what changes a decision or what somebody waits for. Soon: that a start begins, or stands still. Late: its further
+progress. Never: what changes nothing, our own creates and patches among it: their answers were looked at when they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from sandpool.controllers.sandbox.observe import Observer
+from sandpool.controllers.sandbox.options import Options
+from sandpool.controllers.sandbox.pod import metadata_delta
+from sandpool.controllers.sandbox.service import service_drift
+from sandpool.controllers.sandbox.view import Holding, extension_owner, holding
+from sandpool.loop.controller import Controller
+from sandpool.loop.queue import Priority
+from sandpool.model import labels as keys
+from sandpool.model.core import PersistentVolumeClaim, Service
+from sandpool.model.metadata import Key, Object
+from sandpool.model.pod import Phase, Pod
+from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.reasons import Type
+from sandpool.model.sandbox import GROUP, Sandbox
+
+
+class Haste(Enum):
+    NOW = "now"
+    SOON = "soon"
+    LATE = "late"
+    NEVER = "never"
+
+
+def lane(sandbox: Sandbox) -> Priority:
+    """What a claim or a user waits for goes before what a pool waits for."""
+    owner = extension_owner(sandbox)
+    pooled = owner is not None and owner.kind == SandboxWarmPool.kind
+    return Priority.SECOND if pooled else Priority.FIRST
+
+
+def concerns(sandbox: Sandbox) -> tuple[object, ...]:
+    """What of a sandbox its own controller reads and does not write."""
+    meta = sandbox.metadata
+    owner = meta.controller
+    labels = tuple(meta.labels.get(key) for key in (keys.WARM_POOL, keys.TEMPLATE_REF_HASH, keys.CREATED_BY))
+    annotation = meta.annotations.get(keys.POD_NAME, "")
+    return meta.uid, meta.generation, meta.leaving, owner.uid if owner else None, labels, annotation
+
+
+def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Callable[[Pod], bool]) -> Haste:
+    """How soon a step of a pod matters to a sandbox. `drifted`: the pod's metadata is not what the sandbox wants."""
+    if new is None:
+        return Haste.NOW
+    if old is None:
+        begins = holding(new, sandbox) is Holding.OURS and _decisive(new) == _decisive(Pod(metadata=new.metadata))
+        return Haste.SOON if begins else Haste.NOW
+    if _decisive(old) != _decisive(new):
+        return Haste.NOW
+    changed = (old.metadata.labels, old.metadata.annotations) != (new.metadata.labels, new.metadata.annotations)
+    if changed and (holding(new, sandbox) is not Holding.OURS or drifted(new)):
+        return Haste.NOW
+    if _progress(old) == _progress(new):
+        return Haste.NEVER
+    return Haste.SOON if _stuck(new) or not sandbox.status.conditions else Haste.LATE
+
+
+def _decisive(pod: Pod) -> tuple[object, ...]:
+    """What Ready, Finished and the next step depend on."""
+    owner = pod.metadata.controller
+    phase = pod.status.phase
+    serving = (pod.ips, pod.spec.node_name) if phase == Phase.RUNNING and pod.ready and pod.ips else None
+    ended = phase if phase in (Phase.SUCCEEDED, Phase.FAILED) else ""
+    return owner.uid if owner else None, pod.metadata.leaving, ended, serving
+
+
+def _progress(pod: Pod) -> tuple[object, ...]:
+    said = pod.condition(Type.POD_SCHEDULED)
+    scheduled = (said.status, said.reason, said.message) if said else None
+    return scheduled, pod.status.phase, pod.ready, pod.ips, pod.spec.node_name
+
+
+def _stuck(pod: Pod) -> bool:
+    said = pod.condition(Type.POD_SCHEDULED)
+    return said is not None and said.status == "False"
+
+
+def service_haste(old: Service | None, new: Service | None, sandbox: Sandbox) -> Haste:
+    if new is None or new.metadata.leaving:
+        return Haste.NOW
+    if holding(new, sandbox) is not Holding.OURS:
+        return Haste.NEVER if old is not None and _seen_of(old) == _seen_of(new) else Haste.NOW
+    wrong = sandbox.spec.service is False or service_drift(sandbox, new) is not None
+    return Haste.NOW if wrong else Haste.NEVER
+
+
+def claim_haste(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None, sandbox: Sandbox) -> Haste:
+    if new is None:
+        return Haste.NOW
+    if holding(new, sandbox) is Holding.OURS:
+        return Haste.NOW if new.metadata.leaving and not (old and old.metadata.leaving) else Haste.NEVER
+    return Haste.NEVER if old is not None and _seen_of(old) == _seen_of(new) else Haste.NOW
+
+
+def _seen_of(other: Object) -> tuple[object, ...]:
+    """What of an object that is not ours decides whether it can become ours."""
+    meta = other.metadata
+    return meta.uid, meta.leaving, meta.owner_references, meta.labels
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """Connects the caches with the queue. `untold` is called when a key is woken later: the difference waits from now on."""
+
+    loop: Controller[Key]
+    observer: Observer
+    options: Options
+    untold: Callable[[Key], object]
+
+    def connect(self) -> None:
+        caches = self.observer.caches
+        self.loop.on(caches.sandboxes, lambda sandbox: (sandbox.metadata.key,), reduce=concerns, priority=lane)
+        caches.pods.subscribe(self._pod)
+        caches.services.subscribe(self._service)
+        caches.volume_claims.subscribe(self._volume_claim)
+        caches.pools.subscribe(self._owner)
+        caches.claims.subscribe(self._owner)
+
+    def _pod(self, old: Pod | None, new: Pod | None) -> None:
+        for sandbox in self._sandboxes_of_pod(old, new):
+            drifted = partial(self._drifted, sandbox.metadata.key)
+            self._wake(sandbox, "Pod", pod_haste(old, new, sandbox, drifted))
+
+    def _drifted(self, key: Key, pod: Pod) -> bool:
+        view = self.observer.view(key)
+        return view is not None and bool(metadata_delta(view, pod, self.options))
+
+    def _service(self, old: Service | None, new: Service | None) -> None:
+        for key in _keys(old, new):
+            sandbox = self.observer.caches.sandboxes.get(key)
+            if sandbox is not None:
+                self._wake(sandbox, "Service", service_haste(old, new, sandbox))
+
+    def _volume_claim(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        for key in _keys(old, new):
+            for sandbox in self.observer.by_volume_claim.get(key):
+                self._wake(sandbox, "PersistentVolumeClaim", claim_haste(old, new, sandbox))
+
+    def _owner(self, old: Object | None, new: Object | None) -> None:
+        """An owner that turns up lets its sandboxes say what it implies."""
+        if old is None and new is not None:
+            for sandbox in self.observer.by_owner.get(new.metadata.uid):
+                self._wake(sandbox, "owner", Haste.NOW)
+
+    def _sandboxes_of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[Sandbox]:
+        """Those that control it, or did, and those that expect a pod of its name."""
+        found: dict[Key, Sandbox] = {}
+        sandboxes = self.observer.caches.sandboxes
+        for pod in (old, new):
+            if pod is None:
+                continue
+            owner = pod.metadata.controller
+            names = [pod.metadata.name]
+            if owner is not None and (owner.group, owner.kind) == (GROUP, Sandbox.kind):
+                names.append(owner.name)
+            for name in names:
+                sandbox = sandboxes.get(Key(pod.metadata.namespace, name))
+                if sandbox is not None:
+                    found[sandbox.metadata.key] = sandbox
+            found.update((one.metadata.key, one) for one in self.observer.by_pointer.get(pod.metadata.key))
+        return found.values()
+
+    def _wake(self, sandbox: Sandbox, cause: str, haste: Haste) -> None:
+        delays = {Haste.NOW: 0.0, Haste.SOON: self.options.moment, Haste.LATE: self.options.patience}
+        if haste not in delays:
+            return
+        key = sandbox.metadata.key
+        if haste is not Haste.NOW:
+            self.untold(key)
+        self.loop.wake(key, cause, lane(sandbox), after=delays[haste])
+
+
+def _keys(old: Any, new: Any) -> set[Key]:
+    return {obj.metadata.key for obj in (old, new) if obj is not None}

@@ -1,0 +1,154 @@
+"""The SandboxTemplate controller: observe, plan, apply, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandpool.controllers.template.plan import (
+    CreatePolicy,
+    DeletePolicy,
+    PatchPolicy,
+    PatchTemplate,
+    Plan,
+    Step,
+    TemplateView,
+    plan_template,
+)
+from sandpool.controllers.template.policy import SUFFIX, Options, policy_name
+from sandpool.kube.errors import AlreadyExists, NotFound
+from sandpool.loop.cache import Cache
+from sandpool.loop.clock import Clock
+from sandpool.loop.controller import Controller, Limits
+from sandpool.loop.events import Events, Kind, NullEvents
+from sandpool.loop.outcome import Done
+from sandpool.loop.queue import Priority
+from sandpool.loop.writes import Writes
+from sandpool.model import labels
+from sandpool.model.core import NetworkPolicy
+from sandpool.model.kinds import NETWORK_POLICIES, TEMPLATES
+from sandpool.model.metadata import Key, Object
+from sandpool.model.names import name_hash
+from sandpool.model.pod import Pod
+from sandpool.model.sandbox import Sandbox
+from sandpool.model.template import SandboxTemplate
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.trace import NullTracer, Tracer
+
+NAME = "template"
+CONFLICT = "NetworkPolicyConflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    templates: Cache[SandboxTemplate]
+    policies: Cache[NetworkPolicy]
+    sandboxes: Cache[Sandbox]
+    pods: Cache[Pod]
+
+
+class TemplateController:
+    """`writes` must know the caches of templates and policies. Run `loop`."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        caches: Caches,
+        clock: Clock,
+        metrics: Metrics,
+        story: Story,
+        *,
+        events: Events = NullEvents(),
+        options: Options = Options(),
+        limits: Limits = Limits(workers=1),
+        tracer: Tracer = NullTracer(),
+    ) -> None:
+        self._writes = writes
+        self._caches = caches
+        self._events = events
+        self._options = options
+        self._policies = caches.policies.index(_by_hash)
+        self._protected = (caches.sandboxes.index(_by_hash), caches.pods.index(_by_hash))
+        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
+        self.loop.on(caches.templates, lambda one: (one.metadata.key,), reduce=_of_template)
+        self.loop.on(caches.policies, _templates_of, reduce=_of_policy)
+        self.loop.on(caches.sandboxes, self._orphaned, reduce=_by_hash, priority=Priority.SECOND)
+        self.loop.on(caches.pods, self._orphaned, reduce=_by_hash, priority=Priority.SECOND)
+
+    async def reconcile(self, key: Key) -> Done:
+        view = self.observe(key)
+        plan = plan_template(view, self._options)
+        await self.apply(key, plan)
+        self.publish(view, plan)
+        return Done()
+
+    def observe(self, key: Key) -> TemplateView:
+        mark = (key.namespace, name_hash(key.name))
+        return TemplateView(
+            name=key.name,
+            template=self._caches.templates.get(key),
+            policy=self._caches.policies.get(Key(key.namespace, policy_name(key.name))),
+            protected=any(index.count(mark) for index in self._protected),
+        )
+
+    async def apply(self, key: Key, plan: Plan) -> None:
+        for step in plan.steps:
+            note(type(step).__name__)
+            try:
+                await self._do(key, step)
+            except NotFound:
+                pass  # the watch will say so, and that wakes us
+            except AlreadyExists:
+                # The cache was behind. What the server answers enters it, and that wakes us too.
+                await self._writes.get(NETWORK_POLICIES, policy_name(key.name), key.namespace)
+
+    async def _do(self, key: Key, step: Step) -> None:
+        writes, namespace = self._writes, key.namespace
+        match step:
+            case PatchTemplate(patch):
+                await writes.patch(TEMPLATES, key.name, patch, namespace)
+            case CreatePolicy(body):
+                await writes.create(NETWORK_POLICIES, body, namespace)
+            case PatchPolicy(name, patch):
+                await writes.patch(NETWORK_POLICIES, name, patch, namespace)
+            case DeletePolicy(name, preconditions):
+                await writes.delete(NETWORK_POLICIES, name, namespace, preconditions=preconditions)
+
+    def publish(self, view: TemplateView, plan: Plan) -> None:
+        """A template has no status: what a person should know is an Event."""
+        if plan.conflict and view.template is not None:
+            self._events.emit(TEMPLATES, view.template, Kind.WARNING, CONFLICT, plan.conflict)
+
+    def _orphaned(self, obj: Object) -> Iterable[Key]:
+        """The templates that are gone while this may have been the last that their policy protects. While a template is there
+        nothing depends on how many sandboxes it has, and so nobody wakes."""
+        for mark in _by_hash(obj):
+            for policy in self._policies.get(mark):
+                for key in _templates_of(policy):
+                    if self._caches.templates.get(key) is None:
+                        yield key
+
+
+def _by_hash(obj: Object) -> tuple[tuple[str, str], ...]:
+    value = obj.metadata.labels.get(labels.TEMPLATE_REF_HASH)
+    return () if value is None else ((obj.metadata.namespace, value),)
+
+
+def _templates_of(policy: NetworkPolicy) -> tuple[Key, ...]:
+    """Whose it is or, by its name, would be."""
+    meta = policy.metadata
+    names = {meta.annotations.get(labels.TEMPLATE_REF, ""), meta.name.removesuffix(SUFFIX)}
+    return tuple(Key(meta.namespace, name) for name in sorted(names) if name and policy_name(name) == meta.name)
+
+
+def _of_template(template: SandboxTemplate) -> object:
+    meta, spec = template.metadata, template.spec
+    mark = meta.labels.get(labels.TEMPLATE_REF_HASH)
+    return meta.uid, meta.leaving, mark, spec.network_policy, spec.network_policy_management
+
+
+def _of_policy(policy: NetworkPolicy) -> object:
+    meta = policy.metadata
+    marks = meta.labels.get(labels.TEMPLATE_REF_HASH), meta.annotations.get(labels.TEMPLATE_REF)
+    return meta.uid, meta.leaving, marks, meta.owner_references, policy.spec

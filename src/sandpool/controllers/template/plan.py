@@ -1,0 +1,141 @@
+"""What a template needs next. Pure: no I/O, no clock, no logging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sandpool.controllers.template.policy import Options, marked, owned, policy_body, policy_name, policy_spec, says
+from sandpool.kube.api import Preconditions
+from sandpool.model import labels
+from sandpool.model.core import NetworkPolicy
+from sandpool.model.metadata import Metadata
+from sandpool.model.names import name_hash
+from sandpool.model.patches import Json, Patch, json_patch, merge_patch
+from sandpool.model.template import SandboxTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateView:
+    """Everything the decision may depend on. Without a template there may still be its policy."""
+
+    name: str
+    template: SandboxTemplate | None
+    policy: NetworkPolicy | None = None
+    protected: bool = False  # a sandbox or a pod is there that the policy selects
+
+
+@dataclass(frozen=True, slots=True)
+class PatchTemplate:
+    patch: Patch
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePolicy:
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPolicy:
+    name: str
+    patch: Patch
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePolicy:
+    name: str
+    preconditions: Preconditions
+
+
+Step = PatchTemplate | CreatePolicy | PatchPolicy | DeletePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    steps: tuple[Step, ...] = ()
+    conflict: str = ""  # a policy of the name is somebody else's: for an Event
+
+
+def plan_template(view: TemplateView, options: Options) -> Plan:
+    template, policy = view.template, view.policy
+    ours = policy is not None and (marked(policy.metadata, view.name) or owned(policy.metadata, view.name))
+    if policy is not None and policy.metadata.leaving:
+        # The next one is made when it is gone.
+        return Plan(_label(template))
+    if template is None:
+        return Plan() if policy is None else _after_the_template(view, policy, ours)
+    if template.metadata.leaving:
+        # Its policy is freed now: once the template is gone, so would be what it owns.
+        free = policy is not None and owned(policy.metadata, view.name)
+        return Plan((_repair(policy, view.name, None),)) if free and policy is not None else Plan()
+    if not template.spec.managed_network:
+        return Plan((*((_delete(policy),) if ours and policy is not None else ()), *_label(template)))
+    if policy is None:
+        return Plan((CreatePolicy(policy_body(template, options)), *_label(template)))
+    if not ours:
+        return Plan(_label(template), _told(view.name))
+    spec = policy_spec(view.name, template.spec, options)
+    if marked(policy.metadata, view.name) and says(policy, spec):
+        return Plan(_label(template))
+    return Plan((_repair(policy, view.name, None if says(policy, spec) else spec), *_label(template)))
+
+
+def _after_the_template(view: TemplateView, policy: NetworkPolicy, ours: bool) -> Plan:
+    """The policy of a template that is gone stays until nothing is left that it protects. Foreign ones stay anyway."""
+    if not ours or (view.protected and marked(policy.metadata, view.name)):
+        return Plan()
+    if view.protected:
+        return Plan((_repair(policy, view.name, None),))
+    return Plan((_delete(policy),))
+
+
+def _label(template: SandboxTemplate | None) -> tuple[Step, ...]:
+    if template is None or template.metadata.leaving:
+        return ()
+    meta, value = template.metadata, name_hash(template.metadata.name)
+    if meta.labels.get(labels.TEMPLATE_REF_HASH) == value:
+        return ()
+    body = {"metadata": {"uid": str(meta.uid), "labels": {labels.TEMPLATE_REF_HASH: value}}}
+    return (PatchTemplate(merge_patch(body)),)
+
+
+def _repair(policy: NetworkPolicy, template: str, spec: dict[str, Any] | None) -> PatchPolicy:
+    """Back to what it should be. The spec is replaced as a whole: merging would leave foreign selectors in place. Of a
+    policy that changed meanwhile nothing is replaced: a revision that is given must be the present one."""
+    meta = policy.metadata
+    operations: list[dict[str, Json]] = [
+        {"op": "test", "path": "/metadata/uid", "value": str(meta.uid)},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+    ]
+    operations += _marks("labels", meta.labels, labels.TEMPLATE_REF_HASH, name_hash(template))
+    operations += _marks("annotations", meta.annotations, labels.TEMPLATE_REF, template)
+    operations += _freed(meta)
+    if spec is not None:
+        operations.append({"op": "add", "path": "/spec", "value": spec})
+    return PatchPolicy(meta.name, json_patch(operations))
+
+
+def _marks(field: str, present: dict[str, str], key: str, value: str) -> list[dict[str, Json]]:
+    if present.get(key) == value:
+        return []
+    return [{"op": "add", "path": f"/metadata/{field}", "value": {**present, key: value}}]
+
+
+def _freed(meta: Metadata) -> list[dict[str, Json]]:
+    for index, owner in enumerate(meta.owner_references):
+        if owner.controller:
+            return [{"op": "remove", "path": f"/metadata/ownerReferences/{index}"}]
+    return []
+
+
+def _delete(policy: NetworkPolicy) -> DeletePolicy:
+    meta = policy.metadata
+    return DeletePolicy(meta.name, Preconditions(uid=meta.uid, revision=meta.revision))
+
+
+def _told(template: str) -> str:
+    name = policy_name(template)
+    return (
+        f"NetworkPolicy {name} is not this template's and is left alone, so sandboxes of {template} have only the rules that it "
+        "gives them: delete or rename it, or set networkPolicyManagement of the template to Unmanaged"
+    )

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.controllers.sandbox.observe import Observer
+from sandpool.controllers.sandbox.options import Options
+from sandpool.controllers.sandbox.triggers import (
+    Haste,
+    Triggers,
+    claim_haste,
+    concerns,
+    lane,
+    pod_haste,
+    service_haste,
+)
+from sandpool.kube.api import Event, EventType
+from sandpool.loop.controller import Controller
+from sandpool.loop.outcome import Done
+from sandpool.loop.queue import Priority
+from sandpool.model.labels import POD_NAME, WARM_POOL
+from sandpool.model.metadata import Key, Revision
+from sandpool.model.sandbox import SandboxStatus
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.story import Story
+from support.manual_clock import ManualClock
+from unit.controllers.sandbox.views import (
+    CLAIM,
+    FOREIGN,
+    GONE,
+    POOL,
+    SCHEDULED,
+    caches_of,
+    condition,
+    owner_object,
+    pending,
+    pod,
+    sandbox,
+    service,
+    templates,
+    volume_claim,
+)
+
+TOLD = sandbox(status=SandboxStatus(conditions=(condition("Ready", "False"),)))
+STUCK = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+WAITING = pod(phase="Pending", ips=(), node="", conditions=[SCHEDULED])
+
+
+def in_order(_: Any) -> bool:
+    return False
+
+
+def out_of_order(_: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "haste"),
+    [
+        (None, pending(), Haste.SOON),
+        (None, pod(), Haste.NOW),
+        (None, pending(owner=None), Haste.NOW),
+        (pending(), None, Haste.NOW),
+        (pending(), WAITING, Haste.LATE),
+        (WAITING, pod(conditions=[SCHEDULED]), Haste.LATE),
+        (pending(), pod(phase="Pending", ips=(), node="", conditions=[STUCK]), Haste.SOON),
+        (WAITING, pod(), Haste.NOW),
+        (pod(), pod(), Haste.NEVER),
+        (pod(), pod(resourceVersion="8", managedFields=[{"manager": "x"}]), Haste.NEVER),
+        (pod(), pod(ips=("10.0.0.2",)), Haste.NOW),
+        (pod(), pod(phase="Failed"), Haste.NOW),
+        (pod(), pod(deletionTimestamp=GONE), Haste.NOW),
+        (pod(), pod(owner=FOREIGN), Haste.NOW),
+        (pod(), pod(annotations={"cni": "x"}), Haste.NEVER),
+    ],
+)
+def test_how_soon_a_pod_matters(old: Any, new: Any, haste: Haste) -> None:
+    assert pod_haste(old, new, TOLD, in_order) is haste
+
+
+def test_the_first_progress_is_told_sooner_than_the_next() -> None:
+    assert pod_haste(pending(), WAITING, sandbox(), in_order) is Haste.SOON
+
+
+def test_metadata_matters_when_it_is_wrong() -> None:
+    assert pod_haste(pod(), pod(labels={}), TOLD, out_of_order) is Haste.NOW
+    free = pod(owner=None, labels={})
+    assert pod_haste(free, pod(owner=None, labels={"a": "b"}), TOLD, in_order) is Haste.NOW, "it may be adoptable now"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "haste"),
+    [
+        (None, service(), Haste.NEVER),
+        (service(), None, Haste.NOW),
+        (service(), service(selector={}), Haste.NOW),
+        (service(), service(deletionTimestamp=GONE), Haste.NOW),
+        (service(), service(owner=None), Haste.NOW),
+        (service(owner=None), service(owner=None, resourceVersion="8"), Haste.NEVER),
+        (service(owner=None, labels={}), service(owner=None), Haste.NOW),
+    ],
+)
+def test_how_soon_a_service_matters(old: Any, new: Any, haste: Haste) -> None:
+    assert service_haste(old, new, sandbox(spec={"service": True})) is haste
+
+
+def test_a_service_that_nobody_wants_matters() -> None:
+    assert service_haste(None, service(), sandbox(spec={"service": False})) is Haste.NOW
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "haste"),
+    [
+        (None, volume_claim(), Haste.NEVER),
+        (volume_claim(), None, Haste.NOW),
+        (volume_claim(), volume_claim(deletionTimestamp=GONE), Haste.NOW),
+        (None, volume_claim(owner=None), Haste.NOW),
+        (volume_claim(owner=FOREIGN), volume_claim(owner=FOREIGN, resourceVersion="8"), Haste.NEVER),
+        (volume_claim(owner=FOREIGN), volume_claim(owner=None), Haste.NOW),
+    ],
+)
+def test_how_soon_storage_matters(old: Any, new: Any, haste: Haste) -> None:
+    assert claim_haste(old, new, sandbox()) is haste
+
+
+def test_what_of_a_sandbox_wakes_it() -> None:
+    same = concerns(sandbox())
+    assert concerns(sandbox(status=TOLD.status, resourceVersion="9", labels={"app": "x"})) == same
+    for changed in (
+        sandbox(generation=4),
+        sandbox(owner=CLAIM),
+        sandbox(labels={WARM_POOL: "w"}),
+        sandbox(annotations={POD_NAME: "p"}),
+        sandbox(deletionTimestamp=GONE),
+        sandbox(uid="another"),
+    ):
+        assert concerns(changed) != same
+
+
+def test_what_a_pool_waits_for_comes_second() -> None:
+    assert [lane(sandbox(owner=owner)) for owner in (None, CLAIM, POOL)] == [
+        Priority.FIRST,
+        Priority.FIRST,
+        Priority.SECOND,
+    ]
+
+
+def woken_by(box: Any, resource: str, obj: Any) -> bool:
+    """Whether the sandbox waits in the queue after a cache has heard of an object."""
+
+    async def never(_: Any) -> Done:
+        raise AssertionError
+
+    caches = caches_of()
+    loop: Controller[Key] = Controller("sandbox", never, ManualClock(), Metrics(), Story())
+    Triggers(loop, Observer(caches), Options(), lambda key: None).connect()
+    caches.sandboxes.apply(Event(EventType.ADDED, box, Revision(101)))
+    item = loop.queue.take_nowait()
+    assert item is not None
+    assert item.key == box.metadata.key
+    loop.queue.done(item.key, settled=True)
+    getattr(caches, resource).apply(Event(EventType.ADDED, obj, Revision(101)))
+    return loop.queue.take_nowait() is not None
+
+
+@pytest.mark.parametrize(
+    ("box", "resource", "obj", "woken"),
+    [
+        (sandbox(), "pods", pod(), True),
+        (sandbox(), "pods", pod("other"), True),
+        (sandbox(), "pods", pod("other", owner=None), False),
+        (sandbox(annotations={POD_NAME: "other"}), "pods", pod("other", owner=None), True),
+        (sandbox(), "pods", pod(namespace="elsewhere"), False),
+        (sandbox(), "services", service(owner=None), True),
+        (sandbox(spec=templates("data")), "volume_claims", volume_claim(owner=None), True),
+        (sandbox(), "volume_claims", volume_claim(owner=None), False),
+        (sandbox(owner=CLAIM), "claims", owner_object(CLAIM)[1], True),
+        (sandbox(owner=POOL), "pools", owner_object(POOL)[1], True),
+        (sandbox(), "pools", owner_object(POOL)[1], False),
+    ],
+)
+def test_who_wakes_whom(box: Any, resource: str, obj: Any, woken: bool) -> None:
+    assert woken_by(box, resource, obj) is woken

@@ -1,0 +1,195 @@
+"""Known weaknesses of controllers for this API, each shown not to be here. Those that need time or faults are shown in
+tests/integration/controllers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sandpool.controllers.sandbox.news import news
+from sandpool.controllers.sandbox.status import Trouble
+from sandpool.loop.events import Kind
+from sandpool.model.conditions import MAX_MESSAGE, find
+from sandpool.model.labels import (
+    ADOPTABLE,
+    POD_NAME,
+    PROPAGATED_ANNOTATIONS,
+    SAFE_TO_EVICT,
+    SANDBOX_NAME_HASH,
+    TEMPLATE_REF_HASH,
+    WARM_POOL,
+)
+from sandpool.model.sandbox import SandboxStatus
+from sandpool.model.times import seconds
+from unit.controllers.sandbox.views import (
+    CLAIM,
+    FOREIGN,
+    GONE,
+    HASH,
+    NOW,
+    POOL,
+    TRACKING,
+    body,
+    ended,
+    message,
+    owner_object,
+    pending,
+    plan_of,
+    pod,
+    said,
+    sandbox,
+    service,
+    templates,
+    verbs,
+    verdict,
+    volume_claim,
+)
+
+EVICTABLE = {SAFE_TO_EVICT: "true", PROPAGATED_ANNOTATIONS: SAFE_TO_EVICT}
+IS_READY = ("True", "DependenciesReady")
+SUSPENDED = {"operatingMode": "Suspended"}
+OVER = {"shutdownTime": seconds(NOW - timedelta(seconds=1))}
+
+
+def test_w1_no_pod_mounts_storage_of_somebody_else() -> None:
+    ambiguous = sandbox(name="c", spec=templates("a-b"))
+    other = volume_claim("a-b-c", owner={**FOREIGN, "kind": "Sandbox", "name": "b-c"})
+    plan = plan_of(ambiguous, other)
+    assert plan.steps == ()
+    assert plan.refused
+
+
+def test_w2_a_foreign_service_matters_only_to_who_asks_for_one() -> None:
+    plan = plan_of(sandbox(), pod(), service(owner=FOREIGN))
+    assert (plan.steps, plan.refused) == ((), ())
+    assert said(verdict(sandbox(), pod(), service(owner=FOREIGN)), "Ready") == IS_READY
+
+
+def test_w5_a_departing_pod_is_not_ready_and_has_no_address() -> None:
+    status = verdict(sandbox(), pod(deletionTimestamp=GONE))
+    assert said(status, "Ready") == ("False", "DependenciesNotReady")
+    assert "going away" in message(status)
+    assert (status.pod_ips, status.node_name) == ((), "")
+
+
+def test_w6_every_delete_names_its_object() -> None:
+    for plan in (
+        plan_of(sandbox(spec=SUSPENDED), pod()),
+        plan_of(sandbox(spec={**OVER, "shutdownPolicy": "Delete"}), pod(), service()),
+        plan_of(sandbox(spec={"service": False}), pod(), service()),
+    ):
+        assert plan.steps
+        for step in plan.steps:
+            uid = {"pods": "pod-box", "services": "service-box", "sandboxes": "uid-box"}[step.resource.plural]
+            assert step.preconditions.uid == uid  # type: ignore[union-attr]
+
+
+def test_w7_a_lost_tracking_label_is_put_back() -> None:
+    assert body(plan_of(sandbox(), pod(labels={})), "Pod")["metadata"]["labels"] == TRACKING
+
+
+def test_w9_an_annotation_cannot_wedge_a_sandbox() -> None:
+    plan = plan_of(sandbox(annotations={POD_NAME: "other"}), pod("other", owner=None, labels={}))
+    assert verbs(plan) == ["create Pod box", "patch Sandbox box"]
+    assert plan.refused == ()
+
+
+@pytest.mark.parametrize("owner", [{**POOL, "uid": "forged"}, {**CLAIM, "name": "other"}])
+def test_w12b_an_owner_that_does_not_exist_implies_nothing(owner: dict[str, Any]) -> None:
+    forged = sandbox(labels={TEMPLATE_REF_HASH: "t", WARM_POOL: "w"}, owner=owner)
+    alive = (owner_object(POOL)[1], owner_object(CLAIM)[1])
+    assert plan_of(forged, *alive).steps == (), "nor is there a pod, which would run outside the owner's NetworkPolicy"
+    assert f"Waiting for {owner['kind']}" in message(verdict(forged, *alive))
+    assert plan_of(forged, *alive, pod(annotations=EVICTABLE if owner["kind"] == POOL["kind"] else {})).steps == ()
+
+
+def test_w12b_an_owner_of_a_kind_that_cannot_be_looked_up_implies_nothing() -> None:
+    box = sandbox(labels={TEMPLATE_REF_HASH: "t"}, owner={**POOL, "kind": "Other"})
+    assert body(plan_of(box), "Pod")["metadata"]["labels"] == {SANDBOX_NAME_HASH: HASH}
+
+
+def test_w12c_taking_over_is_pinned_once_and_keeps_other_owners() -> None:
+    other = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "uid-n"}
+    free = pod(owner=None, labels={ADOPTABLE: "true"}, ownerReferences=[other])
+    metadata = body(plan_of(sandbox(), free), "Pod")["metadata"]
+    assert metadata["resourceVersion"] == "7"
+    assert metadata["labels"][ADOPTABLE] is None
+    assert [owner["kind"] for owner in metadata["ownerReferences"]] == ["Node", "Sandbox"]
+
+
+def test_w12d_a_volume_template_cannot_give_its_storage_away() -> None:
+    box = sandbox(spec=templates("data", labels={ADOPTABLE: "true", "a": "b"}))
+    assert body(plan_of(box), "PersistentVolumeClaim")["metadata"]["labels"] == {"a": "b", **TRACKING}
+
+
+def test_w14_what_a_scheduler_says_is_made_to_fit() -> None:
+    odd = {"type": "PodScheduled", "status": "False", "reason": "no room!", "message": "x" * 40_000}
+    found = find(verdict(sandbox(), pod(conditions=[odd])).conditions, "PodScheduled")
+    assert found is not None
+    assert found.reason == "no_room_"
+    assert len(found.message) == MAX_MESSAGE
+
+
+def test_w19_everything_owned_goes_at_the_end_and_only_once() -> None:
+    plan = plan_of(sandbox(spec=OVER), pod("one"), pod("two"), pod("three", deletionTimestamp=GONE))
+    assert verbs(plan) == ["delete Pod one", "delete Pod two"]
+
+
+def test_w19_an_end_is_one_status_however_often_it_is_looked_at() -> None:
+    box = sandbox(spec=OVER, status=ended(sandbox(spec=OVER)))
+    assert ended(box) == box.status
+
+
+@pytest.mark.parametrize("trouble", [Trouble(failed=("timeout",)), Trouble(refused=("no",))])
+def test_w20_trouble_never_takes_ready_away(trouble: Trouble) -> None:
+    status = verdict(sandbox(), pod(), trouble=trouble)
+    assert said(status, "Ready") == IS_READY
+    healthy = said(status, "Healthy")
+    assert healthy == ("False", "ControllerTrouble" if trouble.failed else "ConfigurationTrouble")
+    recovered = verdict(sandbox(status=status), pod())
+    assert said(recovered, "Healthy") is None
+    assert said(recovered, "Ready") == IS_READY
+
+
+def test_w21_no_annotation_for_a_pod_of_the_sandboxs_own_name() -> None:
+    assert verbs(plan_of(sandbox())) == ["create Pod box"]
+    assert plan_of(sandbox(), pod()).steps == ()
+    assert plan_of(sandbox(annotations={POD_NAME: "box"}), pod()).steps == (), "nor is one removed that says the same"
+
+
+def test_w24_people_are_told_what_matters_and_no_more() -> None:
+    started = verdict(sandbox(), pending())
+    ready = verdict(sandbox(status=started), pod())
+    assert news(SandboxStatus(), started) == []
+    assert news(started, ready) == [], "a normal start is not news"
+    refused = verdict(sandbox(), trouble=Trouble(refused=("Pod box belongs to ReplicaSet web",)))
+    assert [(one.kind, one.reason) for one in news(started, refused)] == [(Kind.WARNING, "ConfigurationTrouble")]
+    assert news(refused, refused) == []
+    assert [one.reason for one in news(ready, ended(sandbox(status=ready)))] == ["SandboxExpired"]
+
+
+def test_w25_the_pod_of_the_expected_name_is_the_one() -> None:
+    pods = (pod(), pod("stray"))
+    assert plan_of(sandbox(), *pods).steps == ()
+    assert said(verdict(sandbox(), *pods), "Ready") == IS_READY
+    pointed = sandbox(annotations={POD_NAME: "stray"})
+    assert verdict(pointed, pod(ips=("10.0.0.9",)), pod("stray")).pod_ips == ("10.0.0.1",)
+
+
+def test_w25_suspension_ends_all_of_several_pods() -> None:
+    pods = (pod("one"), pod("two"))
+    assert verbs(plan_of(sandbox(spec=SUSPENDED), *pods)) == ["delete Pod one", "delete Pod two"]
+    assert said(verdict(sandbox(spec=SUSPENDED), *pods), "Suspended") == ("False", "PodTerminating")
+
+
+def test_w25_several_pods_are_one_warning() -> None:
+    before = verdict(sandbox(), pod("one"))
+    after = verdict(sandbox(status=before), pod("one"), pod("two"))
+    assert [(one.kind, one.reason) for one in news(before, after)] == [(Kind.WARNING, "MultiplePods")]
+    assert news(after, after) == []
+
+
+def test_w25_of_several_pods_those_that_go_do_not_count() -> None:
+    assert said(verdict(sandbox(), pod("one"), pod("two", deletionTimestamp=GONE)), "Ready") == IS_READY
