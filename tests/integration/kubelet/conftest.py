@@ -15,7 +15,6 @@ import pytest
 
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
-from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.access.directory import open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
@@ -72,7 +71,7 @@ async def _reached(name: str, folder: Path) -> AsyncIterator[tuple[Api, Path]]:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.url, access.authority, access.admin_token)
         if name == "local":
-            yield NodeApi(LocalApi(objects), bindings), kubeconfig
+            yield NodeApi(objects, bindings), kubeconfig
         else:
             implementation = await stack.enter_async_context(over_http(name, kubeconfig, None))
             yield implementation.api, kubeconfig

@@ -5,25 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
 from sandpool.kube.errors import BadRequest, Conflict
+from sandpool.local.api import LocalApi
 from sandpool.local.kubelet.bind import KIND
 from sandpool.local.objects import refusals
 from sandpool.local.objects.acknowledged import Acknowledged
 from sandpool.local.objects.document import Document, decode, owning
 from sandpool.local.objects.keys import key_of
+from sandpool.local.objects.objects import Objects
 from sandpool.local.store.port import Store
 from sandpool.model import times
 from sandpool.model.codec import convert
 from sandpool.model.kinds import PODS
-from sandpool.model.metadata import Object, Revision
+from sandpool.model.metadata import Object
 from sandpool.model.names import dns_subdomain
-from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource
 
 T = TypeVar("T", bound=Object)
@@ -89,65 +88,15 @@ class Bindings:
         await self._log.put(record.key, record.revision, document)
 
 
-class NodeApi:
-    """The Api of a kubelet that runs in the process of its API server: `api`, and bindings."""
+class NodeApi(LocalApi):
+    """The Api of a kubelet that runs in the process of its API server: it also takes bindings."""
 
-    def __init__(self, api: Api, bindings: Bindings) -> None:
-        self._api = api
+    def __init__(self, objects: Objects, bindings: Bindings) -> None:
+        super().__init__(objects)
         self._bindings = bindings
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
         if resource.kind != KIND or resource.group or not isinstance(body, Mapping):
-            return await self._api.create(resource, body, namespace)
+            return await super().create(resource, body, namespace)
         await self._bindings.create(namespace, body["metadata"]["name"], body)
         return convert(resource, body)
-
-    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return await self._api.get(resource, name, namespace)
-
-    async def list(
-        self,
-        resource: Resource[T],
-        namespace: str = "",
-        *,
-        labels: str = "",
-        fields: str = "",
-        limit: int = 0,
-        after: str = "",
-    ) -> Page[T]:
-        return await self._api.list(resource, namespace, labels=labels, fields=fields, limit=limit, after=after)
-
-    def watch(
-        self,
-        resource: Resource[T],
-        namespace: str = "",
-        *,
-        labels: str = "",
-        fields: str = "",
-        since: Revision | None = None,
-        initial: bool = False,
-        timeout: float | None = None,
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event[T]]]:
-        return self._api.watch(
-            resource, namespace, labels=labels, fields=fields, since=since, initial=initial, timeout=timeout
-        )
-
-    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return await self._api.patch(resource, name, patch, namespace)
-
-    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return await self._api.patch_status(resource, name, patch, namespace)
-
-    async def delete(
-        self,
-        resource: Resource[T],
-        name: str,
-        namespace: str = "",
-        *,
-        preconditions: Preconditions | None = None,
-        propagation: Propagation | None = None,
-        grace: int | None = None,
-    ) -> T | None:
-        return await self._api.delete(
-            resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
-        )
