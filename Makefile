@@ -44,14 +44,15 @@ bench: $(READY) ## measure; prints ratios and counts
 demo: $(READY) ## see what exists so far, in a throw-away directory
 	@bash examples/demo.sh
 
-crds: $(READY) ## write deploy/crds from the types
+crds: $(READY) ## write what deploy/ repeats from the code: CRDs, permissions, chart pages
 	$(BIN)/python tools/crd_files.py
+	$(BIN)/python tools/deploy_files.py
 
 requirements: $(READY) ## pin the newest allowed versions again
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
 	  pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
-	  pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt
+	  pyproject.toml --extra otel --group dev -c requirements/runtime.txt -o requirements/dev.txt
 
 clean: ## remove the environment and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .reports build dist

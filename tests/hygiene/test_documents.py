@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,46 @@ from support.cluster import sandpool
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])
+LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
+# At the start of a line of code, inside a code span, or in a pipe; not in prose, nor as an argument of something else.
+COMMAND = re.compile(r"(?:^ *|`|\| *|\$\()sandpool ([a-z]+)([^\n`#|)]*)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+    for target, anchor in LINK.findall(path.read_text()):
         if not target.startswith(("http://", "https://", "mailto:")):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+            page = path.parent / target if target else path
+            assert page.exists(), f"{path.name} links to {target}"
+            assert not anchor or anchor in anchors(page), f"{path.name} links to {target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Where headings can be linked to, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs/README.md"
+    linked = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text())}
+    assert [page for page in ROOT.glob("docs/**/*.md") if page != index and page not in linked] == []
+
+
+@cache
+def told(command: str) -> str:
+    """What --help says, in lines so long that no flag is broken."""
+    return sandpool(*command.split(), "--help", env={**os.environ, "COLUMNS": "200"}).stdout
+
+
+def test_commands_and_flags_in_documents_exist() -> None:
+    commands = set(re.findall(r"^\W*([a-z]+)\s{2,}\S", told(""), re.MULTILINE))
+    seen = [(path, *found) for path in DOCUMENTS for found in COMMAND.findall(path.read_text())]
+    assert len(seen) > 50
+    for path, command, rest in seen:
+        assert command in commands, f"{path.name}: sandpool {command}"
+        for flag in re.findall(r"(?<= )--?[a-z][a-z-]*", rest):
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", told(command)), f"{path.name}: sandpool {command} {flag}"
 
 
 @pytest.mark.parametrize("path", [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
@@ -36,9 +71,9 @@ def test_make_targets_exist(path: Path) -> None:
 
 def test_the_reference_names_every_command_and_flag() -> None:
     reference = (ROOT / "docs/reference/command-line.md").read_text()
-    commands = re.findall(r"^\W*([a-z]+)\s{2,}\S", sandpool("--help").stdout, re.MULTILINE)
+    commands = re.findall(r"^\W*([a-z]+)\s{2,}\S", told(""), re.MULTILINE)
     assert {"up", "down", "status", "backup", "restore", "token", "crds"} <= set(commands)
     for command in set(commands) - {"version"}:
         assert f"sandpool {command}" in reference
-        for flag in re.findall(r"--[a-z][a-z-]+", sandpool(command, "--help").stdout):
+        for flag in re.findall(r"--[a-z][a-z-]+", told(command)):
             assert flag in reference, f"the reference does not tell {flag} of sandpool {command}"

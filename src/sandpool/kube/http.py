@@ -1,7 +1,8 @@
 """The Api of a server reached over HTTP: verbs become calls, calls pass the gate and the wire, answers become objects.
 
-It asks again only what was surely not processed (retry.py). Two lanes share one set of connections: `in_lane` gives
-the same Api for the other one. Close it when done, or use it as a context manager.
+It asks again only what was surely not processed (retry.py). Two lanes share one set of connections: a call takes
+the lane of its context (`lanes.lane_of`), unless `in_lane` gave this Api one of its own. Close it when done, or use it
+as a context manager. `told` hears of every call once it has ended: verb, resource, `ok` or the error's name, seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sandpool.kube.calls import (
 from sandpool.kube.config import Config
 from sandpool.kube.credentials import Source, credentials_for
 from sandpool.kube.errors import Refused, TooManyRequests
-from sandpool.kube.lanes import Lane, LaneGate
+from sandpool.kube.lanes import Lane, LaneGate, present_lane
 from sandpool.kube.rate import TokenBucket
 from sandpool.kube.retry import RetryPolicy, pause
 from sandpool.kube.timing import Clock
@@ -38,6 +39,11 @@ from sandpool.model.resource import Resource
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
+Told = Callable[[str, str, str, float], object]
+
+
+def _nobody(verb: str, resource: str, outcome: str, seconds: float) -> None:
+    return None
 
 
 class HttpApi:
@@ -48,7 +54,8 @@ class HttpApi:
         policy: RetryPolicy,
         clock: Clock,
         draw: Callable[[], float],
-        lane: Lane = Lane.URGENT,
+        lane: Lane | None = None,
+        told: Told = _nobody,
     ) -> None:
         self._transport = transport
         self._gate = gate
@@ -56,9 +63,10 @@ class HttpApi:
         self._clock = clock
         self._draw = draw
         self._lane = lane
+        self._told = told
 
     def in_lane(self, lane: Lane) -> HttpApi:
-        return HttpApi(self._transport, self._gate, self._policy, self._clock, self._draw, lane)
+        return HttpApi(self._transport, self._gate, self._policy, self._clock, self._draw, lane, self._told)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -70,7 +78,7 @@ class HttpApi:
         await self.close()
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return read_object(resource, await self._call(get_call(resource, name, namespace)))
+        return read_object(resource, await self._call("get", resource, get_call(resource, name, namespace)))
 
     async def list(
         self,
@@ -82,7 +90,8 @@ class HttpApi:
         limit: int = 0,
         after: str = "",
     ) -> Page[T]:
-        return read_page(resource, await self._call(list_call(resource, namespace, labels, fields, limit, after)))
+        call = list_call(resource, namespace, labels, fields, limit, after)
+        return read_page(resource, await self._call("list", resource, call))
 
     @asynccontextmanager
     async def watch(
@@ -97,20 +106,22 @@ class HttpApi:
         timeout: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Event[T]]]:
         call = watch_call(resource, namespace, labels, fields, since, initial, timeout)
-        stream = await self._persist(call, partial(self._transport.open, call, timeout))
+        stream = await self._persist("watch", resource, call, partial(self._transport.open, call, timeout))
         try:
             yield _Events(stream, WatchParser(partial(decode, resource), since or NO_REVISION))
         finally:
             stream.close()
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        return read_object(resource, await self._call(create_call(resource, namespace, body)))
+        return read_object(resource, await self._call("create", resource, create_call(resource, namespace, body)))
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return read_object(resource, await self._call(patch_call(resource, name, namespace, patch)))
+        call = patch_call(resource, name, namespace, patch)
+        return read_object(resource, await self._call("patch", resource, call))
 
     async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return read_object(resource, await self._call(patch_call(resource, name, namespace, patch, "status")))
+        call = patch_call(resource, name, namespace, patch, "status")
+        return read_object(resource, await self._call("patch_status", resource, call))
 
     async def delete(
         self,
@@ -123,27 +134,34 @@ class HttpApi:
         grace: int | None = None,
     ) -> T | None:
         call = delete_call(resource, name, namespace, preconditions, propagation, grace)
-        return read_deleted(resource, await self._call(call))
+        return read_deleted(resource, await self._call("delete", resource, call))
 
-    async def _call(self, call: Call) -> bytes:
-        return await self._persist(call, partial(self._transport.send, call))
+    async def _call(self, verb: str, resource: Resource[Any], call: Call) -> bytes:
+        return await self._persist(verb, resource, call, partial(self._transport.send, call))
 
-    async def _persist(self, call: Call, attempt: Callable[[], Awaitable[R]]) -> R:
+    async def _persist(self, verb: str, resource: Resource[Any], call: Call, attempt: Callable[[], Awaitable[R]]) -> R:
         """Make the call until it is processed or there is no point. No place is held while it pauses."""
-        started, tries = self._clock.monotonic(), 0
-        while True:
-            tries += 1
-            await self._gate.enter(self._lane, call.writes)
-            try:
-                return await attempt()
-            except (TooManyRequests, Refused) as error:
-                wait = pause(self._policy, error, tries, self._clock.monotonic() - started, self._draw())
-                if wait is None:
-                    raise
-            finally:
-                if call.writes:
-                    self._gate.leave(self._lane)
-            await self._clock.sleep(wait)
+        started, tries, outcome = self._clock.monotonic(), 0, "ok"
+        lane = present_lane() if self._lane is None else self._lane
+        try:
+            while True:
+                tries += 1
+                await self._gate.enter(lane, call.writes)
+                try:
+                    return await attempt()
+                except (TooManyRequests, Refused) as error:
+                    wait = pause(self._policy, error, tries, self._clock.monotonic() - started, self._draw())
+                    if wait is None:
+                        raise
+                finally:
+                    if call.writes:
+                        self._gate.leave(lane)
+                await self._clock.sleep(wait)
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._told(verb, resource.group_resource, outcome, self._clock.monotonic() - started)
 
 
 class _Events(Generic[T]):
@@ -185,8 +203,9 @@ def connect(
     qps: float = 0,
     burst: int = 1,
     width: int = 50,
+    told: Told = _nobody,
 ) -> HttpApi:
     """An Api for the server of `config`. Nothing is sent yet. `draw` gives numbers from [0, 1), for jitter."""
     source: Source = credentials_for(config, clock, env)
     gate = LaneGate(clock, width=width, bucket=TokenBucket(qps, burst))
-    return HttpApi(Transport(config.cluster, source, limits), gate, policy, clock, draw)
+    return HttpApi(Transport(config.cluster, source, limits), gate, policy, clock, draw, told=told)

@@ -3,13 +3,15 @@
 A server has a fixed rate, so writes in flight are bounded: more at once only makes each wait for all the others. The
 second lane rests while a write of the first is in flight or waits, each request at most `rest` seconds; after that the
 lanes take turns. It never holds more than half of the places, so that the first lane always finds one. Reads need no
-place. Every request, whatever its lane, takes a token of the rate limit.
+place. Every request, whatever its lane, takes a token of the rate limit. Within a lane it is first come, first served, but
+what ends something that has begun goes before what begins something (`finishing`): else, in a burst, all would end last.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import ContextVar, Token
 from enum import IntEnum
 
 from sandpool.kube.rate import TokenBucket
@@ -19,6 +21,41 @@ from sandpool.kube.timing import Clock
 class Lane(IntEnum):
     URGENT = 0
     BACKGROUND = 1
+
+
+_LANE: ContextVar[Lane] = ContextVar("sandpool_lane", default=Lane.URGENT)
+_FINISHING: ContextVar[bool] = ContextVar("sandpool_finishing", default=False)
+
+
+def present_lane() -> Lane:
+    return _LANE.get()
+
+
+class lane_of:
+    """Requests made inside, also by tasks started there, take this lane: `with lane_of(Lane.BACKGROUND): ...`"""
+
+    __slots__ = ("_lane", "_token")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    def __enter__(self) -> None:
+        self._token: Token[Lane] = _LANE.set(self._lane)
+
+    def __exit__(self, *_: object) -> None:
+        _LANE.reset(self._token)
+
+
+class finishing:
+    """Requests made inside go to the head of their lane: `with finishing(): ...`"""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token: Token[bool] = _FINISHING.set(True)
+
+    def __exit__(self, *_: object) -> None:
+        _FINISHING.reset(self._token)
 
 
 class _Ticket:
@@ -60,7 +97,10 @@ class LaneGate:
                 self._in_flight[lane] += 1
             return
         ticket = _Ticket(asyncio.get_running_loop().create_future(), self._clock.monotonic())
-        queue.append(ticket)
+        if _FINISHING.get():
+            queue.appendleft(ticket)
+        else:
+            queue.append(ticket)
         self._serve()
         try:
             await ticket.granted

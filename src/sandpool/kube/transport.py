@@ -54,6 +54,10 @@ class Stream:
             raise _failure(self._call, error) from error
 
     def close(self) -> None:
+        """At once: nothing more is wanted, so nobody waits for the server to say goodbye."""
+        connection = self._response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
         self._response.close()
 
 

@@ -172,6 +172,11 @@ class Cache(Generic[T]):
         if obj is not None and obj.metadata.uid == uid:
             self._leave_early(key, obj)
 
+    def missing(self, key: Key, uid: Uid) -> None:
+        """The server does not know this object any more, which was here when it was asked."""
+        if self.doom(key, uid):
+            self.gone(key, uid)
+
     def spare(self, uid: Uid) -> None:
         """The delete failed, or left the object with finalizers: what `doom` did is taken back."""
         tombstone = self._tombstones.get(uid)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
+from sandpool.kube.errors import Forbidden
+from sandpool.kube.lanes import Lane, lane_of
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
@@ -37,6 +39,9 @@ class Limits:
     timeout: float = 60.0  # of one reconcile
     first_delay: float = 0.005  # after the first failure of a key, doubling
     longest_delay: float = 1000.0
+    first_refusal: float = (
+        1.0  # after the first Forbidden of a key, doubling: a quota or a policy does not change at once
+    )
     throttled: float = 1.0  # when a server is too busy and does not say for how long
     conflicts: int = 8  # so many in a row are answered at once, further ones as failures
     alarm: float = 30.0  # a revision that does not come for so long is not waited for
@@ -61,6 +66,7 @@ class Controller(Generic[K]):
         self._limits = limits
         self._tracer = tracer
         self._backoff: Backoff[K] = Backoff(limits.first_delay, limits.longest_delay)
+        self._refusals: Backoff[K] = Backoff(limits.first_refusal, limits.longest_delay)
         self._conflicts: dict[K, int] = {}
         self._causes: dict[K, dict[str, None]] = {}  # what woke a key that waits, in order, each once
         self._later: dict[K, str] = {}  # why a delayed key is delayed
@@ -132,25 +138,26 @@ class Controller(Generic[K]):
         causes = self._causes.pop(item.key, None) or (later,)
         began = self._clock.monotonic()
         self._waits.observe(item.waited)
-        with bound(controller=self.name, key=item.key, rid=rid), noting() as plan:
+        lane = Lane.BACKGROUND if item.priority is Priority.SECOND else Lane.URGENT
+        with bound(controller=self.name, key=item.key, rid=rid), lane_of(lane), noting() as plan:
             try:
-                with self._tracer.span("reconcile", controller=self.name, key=item.key):
-                    outcome: Done | BaseException = await self._attempt(item.key)
+                outcome = await self._attempt(item.key)
             except asyncio.CancelledError:
                 self.queue.done(item.key)
                 raise
             arm, text = self._conclude(item, outcome)
         self._counts[arm].inc()
-        self._seconds.observe(self._clock.monotonic() - began)
-        self._story.record(
-            (self.name, item.key), Entry(self._clock.now(), rid, "+".join(causes), "; ".join(plan), text)
-        )
+        took = self._clock.monotonic() - began
+        self._seconds.observe(took)
+        entry = Entry(self._clock.now(), rid, "+".join(causes), "; ".join(plan), text, took)
+        self._story.record((self.name, item.key), entry)
 
     async def _attempt(self, key: K) -> Done | BaseException:
         """The reconcile's end as a value. Only our own cancellation passes through: it means that we are to stop."""
         try:
             async with asyncio.timeout(self._limits.timeout) as limit:
-                return await self._reconcile(key)
+                with self._tracer.span("reconcile", controller=self.name, key=key):  # sees how it ends
+                    return await self._reconcile(key)
         except TimeoutError as error:
             return OutOfTime(f"no end after {self._limits.timeout} s") if limit.expired() else error
         except asyncio.CancelledError as error:
@@ -190,6 +197,10 @@ class Controller(Generic[K]):
             case Arm.TERMINAL:
                 self._forget(key)
                 log.info("reconcile cannot succeed", error=error)
+            case _ if isinstance(error, Forbidden):
+                delay = self._refusals.next(key)
+                self.wake(key, "refused", priority, after=delay)
+                log.warning("reconcile refused", error=error, again_in=delay)
             case _:
                 delay = self._backoff.next(key)
                 self.wake(key, "retry", priority, after=delay)
@@ -203,6 +214,7 @@ class Controller(Generic[K]):
 
     def _forget(self, key: K) -> None:
         self._backoff.forget(key)
+        self._refusals.forget(key)
         self._conflicts.pop(key, None)
 
 

@@ -40,3 +40,7 @@ class NotSynced(SandpoolError):
 
 class LeadershipLost(SandpoolError):
     """The lease could not be renewed in time, or somebody else holds it. Nothing may be written any more."""
+
+
+class NoPlaceForLease(SandpoolError):
+    """The namespace of the lease does not exist, so nobody can lead."""

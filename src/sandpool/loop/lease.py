@@ -18,7 +18,7 @@ from typing import Any
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, Invalid, NotFound, Unreachable
 from sandpool.loop.clock import Clock
-from sandpool.loop.errors import LeadershipLost
+from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.model.core import Lease
 from sandpool.model.kinds import LEASES
 from sandpool.model.metadata import Revision
@@ -61,6 +61,8 @@ class Elector:
     ) -> None:
         self.name = name
         self.identity = identity
+        self.known = _NEVER  # when the server last said who holds the lease, by the monotonic clock
+        self.trouble: Exception | None = None  # why the last attempt failed; None if it did not
         self._api = api
         self._clock = clock
         self._random = random
@@ -94,8 +96,10 @@ class Elector:
             if left > 0 and not await self._tried(left) and self._lost():
                 break
         self._until = _NEVER
+        holder = self._lease.spec.holder_identity if self._lease is not None else ""
+        why = f"{holder or 'nobody'} holds it now" if self._lost() else f"it could not be renewed: {self.trouble!r}"
         raise LeadershipLost(
-            f"lease {self._namespace}/{self.name} is no longer held by {self.identity}; stop all writes"
+            f"lease {self._namespace}/{self.name} is no longer held by {self.identity} ({why}); all writes stop"
         )
 
     async def release(self) -> None:
@@ -121,12 +125,14 @@ class Elector:
         self._cut_off = False
         try:
             async with asyncio.timeout(limit):
-                return await self._attempt()
+                leads = await self._attempt()
+            self.trouble = None
+            return leads
         except asyncio.CancelledError:
             self._lease, self._cut_off = None, True
             raise
         except (ApiError, Unreachable, ConfigError, TimeoutError) as error:
-            self._lease = None  # whatever became of it: read it anew
+            self._lease, self.trouble = None, error  # whatever became of it: read it anew
             raced = isinstance(error, (AlreadyExists, Conflict, NotFound, Invalid)) and not error.causes
             (log.debug if raced else log.warning)("lease attempt failed", lease=self.name, error=repr(error))
         return False
@@ -154,7 +160,13 @@ class Elector:
             "metadata": {"name": self.name, "namespace": self._namespace},
             "spec": self._spec(None),
         }
-        self._observe(await self._api.create(LEASES, body, self._namespace))
+        try:
+            self._observe(await self._api.create(LEASES, body, self._namespace))
+        except NotFound as error:
+            raise NoPlaceForLease(
+                f"the namespace {self._namespace} does not exist, and the lease {self.name} belongs into it: "
+                f"create it (kubectl create namespace {self._namespace}) or choose another"
+            ) from error
         self._lead_from(*sent)
         return True
 
@@ -171,6 +183,7 @@ class Elector:
     def _sight(self, revision: Revision) -> None:
         """Remembers since when, by our own clock, the lease has been as it is. Called after the answer came: the write
         that it shows happened before."""
+        self.known = self._clock.monotonic()
         if revision != self._seen[0]:
             self._seen = (revision, self._clock.monotonic())
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sandpool.kube.errors import Conflict, TooManyRequests
+from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
 from sandpool.loop.errors import Terminal, Unobserved
+
+ENDING = "NamespaceTerminating"
+"""The cause that a server names when it refuses to create something in a namespace that is being deleted."""
 
 
 class Arm(StrEnum):
@@ -64,6 +67,8 @@ def _arm(error: BaseException) -> Arm:
             return Arm.CONFLICT
         case Terminal():
             return Arm.TERMINAL
+        case Forbidden() if any(cause.reason == ENDING for cause in error.causes):
+            return Arm.TERMINAL  # whatever was wanted there, it goes away with its namespace
         case TooManyRequests():
             return Arm.THROTTLED
         case OutOfTime():

@@ -59,6 +59,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.cache = cache
         self.trouble: Exception | None = None  # the last failure, until something works again
+        self.heard = float("-inf")  # when the server last said something about this resource, by the monotonic clock
         self._api = api
         self._resource = cache.resource
         self._clock = clock
@@ -167,6 +168,7 @@ class Reflector(Generic[T]):
 
     def _take(self, event: Event[T], initial: dict[Key, T] | None) -> dict[Key, T] | None:
         """Into the cache; before the end of a streaming list, into its items."""
+        self.heard = self._clock.monotonic()
         if initial is None:
             self._healthy = self._healthy or event.revision > self.cache.revision
             self.cache.apply(event)
@@ -185,6 +187,7 @@ class Reflector(Generic[T]):
     def _fill(self, items: Iterable[T], revision: Revision) -> None:
         if revision < self.cache.revision:
             log.warning("server went back", resource=self.name, known=self.cache.revision, now=revision)
+        self.heard = self._clock.monotonic()
         self.cache.replace(items, revision)
         self._listed = True
         self._lists.inc()

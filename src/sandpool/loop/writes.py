@@ -2,44 +2,57 @@
 
 Every answer enters its cache at once, so the next look at the cache, by whichever controller, already shows it. A delete
 marks the object as leaving while it is under way. What the watch says of the same change later is dropped by revision.
-`Writes` is itself an Api. Reads pass through; the answer to a consistent `get` is as good as that to a write, and is learned.
+`Writes` is itself an Api. Reads pass through; the answer to a consistent `get` is as good as that to a write, and is learned:
+also that an object is no more, if it was there when we asked.
+With a `gate` writes pass it in the lane of their context: for an Api that has no gate of its own, as one in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
 from sandpool.kube.errors import NotFound
+from sandpool.kube.lanes import LaneGate, present_lane
 from sandpool.loop.cache import Cache
 from sandpool.model.metadata import Key, Object, Revision, Uid
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource
 
 T = TypeVar("T", bound=Object)
+R = TypeVar("R")
 AnyCache = Cache[Any]
 
 
 class Writes:
-    def __init__(self, api: Api, caches: Iterable[AnyCache]) -> None:
+    def __init__(self, api: Api, caches: Iterable[AnyCache], gate: LaneGate | None = None) -> None:
         self._api = api
+        self._gate = gate
         self._caches: dict[Resource[Any], list[AnyCache]] = {}
         for cache in caches:
             self._caches.setdefault(cache.resource, []).append(cache)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return self._learned(resource, await self._api.get(resource, name, namespace))
+        key = Key(namespace, name)
+        known = [(cache, obj.metadata.uid) for cache in self._caches_of(resource) if (obj := cache.get(key))]
+        try:
+            found = self._learned(resource, await self._api.get(resource, name, namespace))
+        except NotFound:
+            for cache, uid in known:
+                cache.missing(key, uid)
+            raise
+        return self._newest(found, resource)
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        return self._learned(resource, await self._api.create(resource, body, namespace))
+        return self._learned(resource, await self._passed(self._api.create(resource, body, namespace)))
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return self._learned(resource, await self._api.patch(resource, name, patch, namespace))
+        return self._learned(resource, await self._passed(self._api.patch(resource, name, patch, namespace)))
 
     async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return self._learned(resource, await self._api.patch_status(resource, name, patch, namespace))
+        return self._learned(resource, await self._passed(self._api.patch_status(resource, name, patch, namespace)))
 
     async def delete(
         self,
@@ -55,8 +68,10 @@ class Writes:
         uid = preconditions.uid if preconditions is not None else None
         doomed = self._doom(resource, key, uid)
         try:
-            left = await self._api.delete(
-                resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
+            left = await self._passed(
+                self._api.delete(
+                    resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
+                )
             )
         except NotFound:
             for cache, its_uid in doomed:
@@ -96,6 +111,21 @@ class Writes:
             resource, namespace, labels=labels, fields=fields, since=since, initial=initial, timeout=timeout
         )
 
+    async def _passed(self, write: Coroutine[Any, Any, R]) -> R:
+        """Makes the write when it is its turn."""
+        if self._gate is None:
+            return await write
+        lane = present_lane()
+        try:
+            await self._gate.enter(lane, write=True)
+        except BaseException:
+            write.close()
+            raise
+        try:
+            return await write
+        finally:
+            self._gate.leave(lane)
+
     def _caches_of(self, resource: Resource[T]) -> Sequence[Cache[T]]:
         return self._caches.get(resource, ())
 
@@ -103,6 +133,14 @@ class Writes:
         for cache in self._caches_of(resource):
             cache.learn(obj)
         return obj
+
+    def _newest(self, found: T, resource: Resource[T]) -> T:
+        """An answer that was long on its way may be older than what is known by now."""
+        for cache in self._caches_of(resource):
+            known = cache.get(found.metadata.key)
+            if known is not None and known.metadata.revision > found.metadata.revision:
+                found = known
+        return found
 
     def _doom(self, resource: Resource[T], key: Key, uid: Uid | None) -> Sequence[tuple[Cache[T], Uid]]:
         """Marks the object wherever it is cached. Without a uid the one that has the name now is meant."""

@@ -5,11 +5,14 @@ A hash that differs proves nothing (labels count in it, and other implementation
 
 from __future__ import annotations
 
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from sandpool.model.documents import Json, same
+from sandpool.model.hardening import hardened
 from sandpool.model.names import name_hash
 from sandpool.model.quantities import QuantityError, canonical
 from sandpool.model.sandbox import PodTemplate, SandboxSpec, VolumeClaimTemplate
@@ -21,7 +24,12 @@ _MAPS = _QUANTITIES | {"nodeSelector", "labels", "annotations", "matchLabels"}
 
 
 def secure_pod_spec(template: SandboxTemplateSpec) -> dict[str, Any]:
-    """The pod spec that sandboxes of a template get: no service account token and, behind the built-in network policy,
+    """The pod spec that sandboxes of a template get: that of the contract, hardened."""
+    return hardened(_contract_pod_spec(template))
+
+
+def _contract_pod_spec(template: SandboxTemplateSpec) -> dict[str, Any]:
+    """As any implementation of the contract makes it: no service account token and, behind the built-in network policy,
     public resolvers, because it does not let pods reach the cluster's own."""
     spec: dict[str, Any] = msgspec.json.decode(template.pod_template.spec)
     added: dict[str, Any] = {}
@@ -47,13 +55,33 @@ def pod_template_hash(template: PodTemplate) -> str:
     return _hash(template)
 
 
+def pod_spec_hash(spec: msgspec.Raw) -> str:
+    """Names a pod spec by what it means: how it is written makes no difference."""
+    return _pod_spec_hash(bytes(spec))
+
+
+@lru_cache(maxsize=256)
+def _pod_spec_hash(spec: bytes) -> str:
+    # Asked about each sandbox again and again; those of one template have the same bytes.
+    plain = _plain(msgspec.json.decode(spec))
+    return blake2b(msgspec.json.encode(plain, order="sorted"), digest_size=8).hexdigest()
+
+
 def follows(sandbox: SandboxSpec, template: SandboxTemplateSpec) -> bool:
-    """Whether the sandbox is what the template would make today. Labels and annotations do not count."""
+    """Whether the sandbox is what the template would make today. Labels and annotations do not count.
+
+    A sandbox that another implementation made is not hardened. It follows all the same, else a takeover would replace
+    every warm member; what the template itself says about privileges it must have."""
     return (
         sandbox.service == template.service
         and _same_claims(sandbox.volume_claim_templates or (), template.volume_claim_templates or ())
-        and _same_spec(msgspec.json.decode(sandbox.pod_template.spec), secure_pod_spec(template))
+        and _same_pod(msgspec.json.decode(sandbox.pod_template.spec), _contract_pod_spec(template))
     )
+
+
+def _same_pod(spec: Json, contract: dict[str, Any]) -> bool:
+    ours = hardened(contract)
+    return _same_spec(spec, ours) or (ours is not contract and _same_spec(spec, contract))
 
 
 def _same_claims(left: tuple[VolumeClaimTemplate, ...], right: tuple[VolumeClaimTemplate, ...]) -> bool:

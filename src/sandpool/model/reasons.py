@@ -17,6 +17,7 @@ class Type(StrEnum):
     FINISHED = "Finished"
     HEALTHY = "Healthy"
     PROGRESSING = "Progressing"
+    POD_UP_TO_DATE = "PodUpToDate"
 
 
 class Reason(StrEnum):
@@ -73,6 +74,11 @@ class Reason(StrEnum):
         "Sandbox Ready, Claim Ready",
         "Something else went wrong and is tried again; the message says what.",
     )
+    POD_OUTDATED = (
+        "PodOutdated",
+        "Sandbox PodUpToDate",
+        "The pod was made before the pod spec of the sandbox changed; the change reaches the next pod.",
+    )
     NOT_SUSPENDED = ("NotSuspended", "Sandbox Suspended", "The sandbox is meant to run.")
     POD_TERMINATED = ("PodTerminated", "Sandbox Suspended", "The pod is gone: the suspension is complete.")
     POD_TERMINATING = ("PodTerminating", "Sandbox Suspended", "The pod is still going away.")
@@ -96,7 +102,7 @@ class Reason(StrEnum):
     # A claim
     TEMPLATE_NOT_FOUND = (
         "TemplateNotFound",
-        "Claim Ready, Pool Ready",
+        "Claim Ready, Pool Ready, Pool Progressing",
         "The template does not exist in this namespace.",
     )
     WARM_POOL_NOT_FOUND = ("WarmPoolNotFound", "Claim Ready", "The pool does not exist in this namespace.")
@@ -151,6 +157,16 @@ class Reason(StrEnum):
         "NotProgressing",
         "Pool Progressing",
         "New members do not become ready; the message names one of them and why.",
+    )
+    CREATION_FAILED = (
+        "CreationFailed",
+        "Pool Progressing",
+        "The API server does not accept new members; the message says why.",
+    )
+    NETWORK_POLICY_PENDING = (
+        "NetworkPolicyPending",
+        "Pool Progressing",
+        "No member is made before the NetworkPolicy of the template exists.",
     )
 
 

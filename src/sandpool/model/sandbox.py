@@ -110,7 +110,7 @@ class SandboxStatus(Model, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         doc(
-            "What is true of the sandbox: Ready, Suspended, PodScheduled, Finished, Healthy.",
+            "What is true of the sandbox: Ready, Suspended, PodScheduled, Finished, Healthy, PodUpToDate.",
             x_kubernetes_list_type="map",
             x_kubernetes_list_map_keys=["type"],
         ),

@@ -124,3 +124,8 @@ def _moment(record: logging.LogRecord) -> str:
 def _quoted(value: object) -> str:
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def bound_to(name: str) -> object | None:
+    """What is bound under this name where the caller runs; None outside."""
+    return _BOUND.get().get(name)

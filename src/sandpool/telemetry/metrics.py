@@ -1,18 +1,34 @@
-"""Every metric of this program, declared here and nowhere else.
+"""Every metric of this program, declared here (and, where values are only read, in families.py) and nowhere else.
 
 A `Metrics` owns its registry, so that two parts of one process (or two tests) never share counts. Labels take their values
-from closed sets; combinations known beforehand start at 0, so that graphs have no holes. Nothing is labelled by object name.
+from closed sets; combinations known beforehand start at 0, so that graphs have no holes. The only names of objects in labels
+are those of pools, their templates and their namespaces: a bounded number, gone when the object is. Names that start with
+`agent_sandbox` are those of the public contract, with its labels and buckets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import platform
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from sandpool.telemetry.families import Reader
+from sandpool.version import __version__
 
 FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Buckets in seconds for what should take milliseconds."""
+READY = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007, 0.008, 0.009, 0.01, 0.015, 0.02, 0.03, 0.05),
+    *(0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Buckets in seconds for how long a claim waits: one for each millisecond where a warm one should end."""
+CONTRACT_CLAIM_MS = (100, 250, 500, 750, 1000, 1250, 1500, 2000, 2500, 5000, 10000, 30000, 60000, 120000, 240000)
+CONTRACT_CREATION_MS = (50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000, 240000, 300000, 600000)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 OUTCOMES = ("done", "again", "unobserved", "conflict", "terminal", "throttled", "timeout", "error")
@@ -29,6 +45,7 @@ class Metrics:
         self._declare_server()
         self._declare_client()
         self._declare_loop()
+        self._declare_product()
         self._requests: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
@@ -96,6 +113,39 @@ class Metrics:
         for outcome in ("created", "counted", "limited", "dropped", "failed"):
             self.events.labels(outcome)
 
+    def _declare_product(self) -> None:
+        r = self.registry
+        self.claim_seconds = Histogram(
+            "sandpool_claim_ready_seconds",
+            "From the moment a claim is first seen until it is Ready.",
+            ["namespace", "pool", "launch_type"],
+            buckets=READY,
+            registry=r,
+        )
+        by_template = ["launch_type", "sandbox_template"]
+        self.claim_startup, self.claim_controller_startup, self.claim_client_startup = (
+            Histogram(f"agent_sandbox_{name}_latency_ms", text, by_template, buckets=CONTRACT_CLAIM_MS, registry=r)
+            for name, text in (
+                ("claim_startup", "From a claim's admission until it is first Ready."),
+                ("claim_controller_startup", "From a claim's first sight until it is first Ready."),
+                ("client_claim_startup", "From a client's request until its claim is first Ready."),
+            )
+        )
+        self.creation = Histogram(
+            "agent_sandbox_creation_latency_ms",
+            "From a sandbox's first sight until it is first Ready.",
+            ["namespace", *by_template],
+            buckets=CONTRACT_CREATION_MS,
+            registry=r,
+        )
+        build = ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform")
+        built = (f"v{__version__}", "", "", "", f"python{platform.python_version()}", f"linux/{platform.machine()}")
+        Gauge("agent_sandbox_build_info", "What runs here.", build, registry=r).labels(*built).set(1)
+
+    def show(self, read: Reader) -> None:
+        """From now on each scrape also shows what `read` answers."""
+        self.registry.register(_Shown(read))
+
     def declare_controller(self, controller: str) -> None:
         """Writes 0 for everything that this controller will count."""
         for outcome in OUTCOMES:
@@ -139,3 +189,16 @@ class Metrics:
     def expose(self) -> bytes:
         """The text that a scraper reads; its content type is CONTENT_TYPE."""
         return generate_latest(self.registry)
+
+
+class _Shown(Collector):
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        for family, values in self._read():
+            kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+            shown = kind(family.name, family.help, labels=family.labels)
+            for labels, value in values.items():
+                shown.add_metric(labels, value)
+            yield shown

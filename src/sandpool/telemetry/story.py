@@ -12,16 +12,40 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 
-_PLAN: ContextVar[list[str] | None] = ContextVar("sandpool_story_plan", default=None)
+WROTE, TRIED, ASKED = "wrote", "tried", "asked"
+"""First words of notes about calls to an API server: done, failed, read."""
+MOST_NOTES = 32
+LONGEST_NOTE = 512
+
+
+class Notes(list[str]):
+    """What a reconcile said, as far as it is kept: the last line may say how much more there was."""
+
+    __slots__ = ("more",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = 0
+
+    def add(self, note: str) -> None:
+        if len(self) < MOST_NOTES:
+            self.append(note if len(note) <= LONGEST_NOTE else note[:LONGEST_NOTE] + "...")
+            return
+        self.more += 1
+        self[-1] = f"and {self.more + 1} more"
+
+
+_PLAN: ContextVar[Notes | None] = ContextVar("sandpool_story_plan", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    when: datetime
+    when: datetime  # it ended
     rid: str
     trigger: str
     plan: str
     outcome: str
+    took: float = 0.0  # seconds
 
     def __str__(self) -> str:
         return f"{self.when.isoformat()} {self.rid} {self.trigger} | {self.plan or '-'} | {self.outcome}"
@@ -55,7 +79,7 @@ def note(plan: object) -> None:
     """Called inside a reconcile: adds to the plan that its entry will show, also when the reconcile fails later."""
     notes = _PLAN.get()
     if notes is not None:
-        notes.append(str(plan))
+        notes.add(str(plan))
 
 
 class noting:
@@ -64,7 +88,7 @@ class noting:
     __slots__ = ("_notes", "_token")
 
     def __enter__(self) -> list[str]:
-        self._notes: list[str] = []
+        self._notes = Notes()
         self._token = _PLAN.set(self._notes)
         return self._notes
 

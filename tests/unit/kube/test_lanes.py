@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandpool.kube.lanes import Lane, LaneGate
+from sandpool.kube.lanes import Lane, LaneGate, finishing
 from sandpool.kube.rate import TokenBucket
 from sandpool.loop.clock import LoopClock
 
@@ -57,6 +57,24 @@ async def test_writes_in_flight_are_bounded() -> None:
     assert log.most == 3
     assert log.when("u") == [0] * 3 + [1] * 3 + [2] * 3
     assert log.gate.in_flight == log.gate.waiting == 0
+
+
+async def test_what_ends_something_goes_before_what_begins_something() -> None:
+    """Twelve at once, each of two writes, two at a time: the first is done after two turns, not after seven."""
+    log = Log(a_gate(width=2))
+    ends: list[float] = []
+
+    async def claim() -> None:
+        await log.write("begin", Lane.URGENT, 1)
+        with finishing():
+            await log.write("end", Lane.URGENT, 1)
+        ends.append(now())
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(12):
+            group.create_task(claim())
+    assert ends == [2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12]
+    assert log.most == 2
 
 
 async def test_the_second_lane_rests_while_the_first_is_busy() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sandpool.kube.api import Event, EventType
-from sandpool.kube.errors import Conflict, NotFound, TooManyRequests, Unavailable
+from sandpool.kube.errors import Cause, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
+from sandpool.kube.lanes import Lane, present_lane
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import LoopClock
 from sandpool.loop.controller import Controller, Limits
@@ -150,6 +151,47 @@ async def test_too_many_requests_waits_as_told() -> None:
     await bench.run(1000)
     assert bench.moments == [0, 7, 10]
     assert bench.count("throttled") == 2
+
+
+async def test_a_refusal_is_tried_again_from_a_second_on(caplog: pytest.LogCaptureFixture) -> None:
+    """A quota or a policy does not change within milliseconds, and a traceback would tell nothing about it."""
+    bench = Bench([Forbidden("exceeded quota")] * 4)
+    bench.controller.wake("k", "test")
+    with caplog.at_level(logging.WARNING):
+        await bench.run(20)
+    assert bench.moments == [0, 1, 3, 7, 15]
+    assert bench.count("error") == 4
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("WARNING", None)] * 4
+
+
+async def test_what_a_namespace_that_ends_refuses_is_not_tried_again() -> None:
+    ending = Forbidden("it is being terminated", causes=(Cause("NamespaceTerminating", "namespace x"),))
+    bench = Bench([ending])
+    bench.controller.wake("k", "test")
+    await bench.run(5000)
+    assert bench.moments == [0]
+    assert bench.count("terminal") == 1
+
+
+async def test_calls_take_the_lane_of_their_key() -> None:
+    """Also in tasks that a reconcile starts; and whoever comes next is not in it by mistake."""
+    lanes: list[tuple[Lane, Lane]] = []
+
+    async def look() -> Done:
+        lanes.append((present_lane(), await asyncio.create_task(_lane())))
+        return Done()
+
+    bench = Bench([look] * 3, Limits(workers=1))
+    for key, priority in (("a", Priority.SECOND), ("b", Priority.FIRST), ("c", Priority.SECOND)):
+        bench.controller.wake(key, "test", priority)
+    await bench.run(10)
+    assert [key for key, _ in bench.ran] == ["b", "a", "c"]
+    assert lanes == [(Lane.URGENT,) * 2, (Lane.BACKGROUND,) * 2, (Lane.BACKGROUND,) * 2]
+    assert present_lane() is Lane.URGENT
+
+
+async def _lane() -> Lane:
+    return present_lane()
 
 
 async def test_unobserved_waits_for_the_revision_and_for_nothing_else() -> None:

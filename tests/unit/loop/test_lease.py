@@ -7,7 +7,7 @@ import pytest
 
 from sandpool.kube.errors import ConfigError, Refused
 from sandpool.loop.clock import LoopClock
-from sandpool.loop.errors import LeadershipLost
+from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.loop.lease import Elector, Terms
 from sandpool.model.kinds import LEASES
 from sandpool.model.patches import merge_patch
@@ -289,3 +289,30 @@ async def test_credentials_that_cannot_be_renewed_now_do_not_end_the_election() 
         elector = an_elector(api, "one")
         await elector.acquire()
         assert elector.leading
+
+
+async def test_a_namespace_that_is_not_there_ends_the_election() -> None:
+    """Nobody could ever lead: to try again without a word would be a silent loop."""
+    async with a_cluster() as api:
+        elector = Elector(api, LoopClock(START), Metrics(), half, name="sandpool", namespace="nowhere", identity="one")
+        with pytest.raises(NoPlaceForLease, match="namespace nowhere does not exist"):
+            await elector.acquire()
+
+
+async def test_it_is_known_when_the_server_last_said_who_leads_and_why_it_was_lost() -> None:
+    async with a_cluster() as api:
+        one, two = an_elector(api, "one"), an_elector(api, "two")
+        assert one.known == float("-inf")
+        await one.acquire()
+        waiting = asyncio.create_task(two.acquire())
+        await asyncio.sleep(7)
+        assert now() - two.known < 3  # also who waits for it knows
+        waiting.cancel()
+
+        async def down(verb: str, plural: str) -> None:
+            raise Refused("gone")
+
+        api.before = down
+        with pytest.raises(LeadershipLost, match=r"could not be renewed: Refused\('gone'\)"):
+            await one.hold()
+        assert isinstance(one.trouble, Refused)

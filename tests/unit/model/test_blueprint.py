@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.model.blueprint import blueprint_hash, follows, pod_template_hash, secure_pod_spec
+from sandpool.model.blueprint import blueprint_hash, follows, pod_spec_hash, pod_template_hash, secure_pod_spec
+from sandpool.model.hardening import hardened
 from sandpool.model.sandbox import SandboxSpec
 from sandpool.model.template import SandboxTemplateSpec
 
@@ -60,7 +61,7 @@ def _raw(spec: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_secure_defaults(spec: dict[str, Any], pod: dict[str, Any], added: dict[str, Any]) -> None:
-    assert secure_pod_spec(template(pod, **spec)) == {**pod, **added}
+    assert secure_pod_spec(template(pod, **spec)) == hardened({**pod, **added})
 
 
 def made_from(spec: SandboxTemplateSpec, **more: Any) -> SandboxSpec:
@@ -139,3 +140,20 @@ def test_the_hash_names_the_content_not_the_writing() -> None:
     }
     assert len(hashes) == 6
     assert blueprint_hash(template(envVarsInjectionPolicy="Allowed")) == blueprint_hash(template())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ({"volumes": []}, {}, True),
+        ({"resources": {"limits": {"cpu": "1000m"}}}, {"resources": {"limits": {"cpu": "1"}}}, True),
+        ({"image": "a"}, {"image": "b"}, False),
+        ({"command": ["a", "b"]}, {"command": ["b", "a"]}, False),
+        ({"emptyDir": {}}, {}, False),
+    ],
+)
+def test_the_hash_of_a_pod_spec_names_what_it_means(one: Any, other: Any, equal: bool) -> None:
+    hashes = [pod_spec_hash(msgspec.Raw(msgspec.json.encode(spec))) for spec in (one, other)]
+    assert (hashes[0] == hashes[1]) is equal
+    assert all(len(value) == 16 for value in hashes)

@@ -3,8 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.families import POOL_HITS, POOL_READY
+from sandpool.telemetry.metrics import READY, Metrics
 from sandpool.telemetry.trace import NullTracer
+
+CLAIM_MS = [100, 250, 500, 750, 1000, 1250, 1500, 2000, 2500, 5000, 10000, 30000, 60000, 120000, 240000]
+CREATION_MS = [50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000, 240000, 300000, 600000]
 
 
 def test_two_sets_of_metrics_share_nothing() -> None:
@@ -41,8 +45,42 @@ def test_known_labels_start_at_zero() -> None:
 
 def test_every_metric_is_ours_and_explained() -> None:
     for family in Metrics().registry.collect():
-        assert family.name.startswith("sandpool_")
+        assert family.name.startswith(("sandpool_", "agent_sandbox_"))
         assert family.documentation.endswith(".") or "; 0 unless" in family.documentation, family.name
+
+
+def test_the_contract_has_its_names_labels_and_buckets() -> None:
+    metrics = Metrics()
+    contract = {
+        metrics.claim_startup: ("agent_sandbox_claim_startup_latency_ms", CLAIM_MS, False),
+        metrics.claim_controller_startup: ("agent_sandbox_claim_controller_startup_latency_ms", CLAIM_MS, False),
+        metrics.claim_client_startup: ("agent_sandbox_client_claim_startup_latency_ms", CLAIM_MS, False),
+        metrics.creation: ("agent_sandbox_creation_latency_ms", CREATION_MS, True),
+    }
+    for histogram, (name, buckets, with_namespace) in contract.items():
+        labels = {"launch_type": "warm", "sandbox_template": "t"} | ({"namespace": "n"} if with_namespace else {})
+        histogram.labels(**labels).observe(1)
+        found = [s.labels["le"] for m in histogram.collect() for s in m.samples if s.name == f"{name}_bucket"]
+        assert [float(le) for le in found[:-1]] == buckets
+    assert b"agent_sandbox_build_info{" in metrics.expose()
+
+
+def test_the_wait_for_a_claim_is_resolved_to_a_millisecond() -> None:
+    assert READY[0] == 0.0005
+    assert READY[-1] == 60
+    assert {round(n / 1000, 3) for n in range(1, 11)} <= set(READY)
+    assert list(READY) == sorted(set(READY))
+
+
+def test_values_that_are_kept_elsewhere_are_read_at_each_scrape() -> None:
+    metrics = Metrics()
+    counts: dict[tuple[str, ...], float] = {("n", "p"): 3}
+    metrics.show(lambda: [(POOL_READY, counts), (POOL_HITS, {("n", "p"): 7})])
+    read, labels = metrics.registry.get_sample_value, {"namespace": "n", "pool": "p"}
+    assert read("sandpool_pool_ready", labels) == 3
+    assert read("sandpool_pool_hits_total", labels) == 7
+    counts.clear()
+    assert read("sandpool_pool_ready", labels) is None
 
 
 def test_logs_stories_and_traces_do_not_import_the_metrics_library() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sandpool.telemetry.story import Entry, Story, note, noting
+from sandpool.telemetry.story import MOST_NOTES, Entry, Story, note, noting
 
 
 def an_entry(rid: str) -> Entry:
@@ -35,3 +35,15 @@ def test_notes_belong_to_the_innermost_reconcile() -> None:
             note("two")
         note("three")
     assert (outer, inner) == (["one", "three"], ["two"])
+
+
+def test_a_reconcile_that_says_much_is_cut_short() -> None:
+    with noting() as notes:
+        for number in range(MOST_NOTES + 10):
+            note(f"create {number}")
+        note("x")
+    assert len(notes) == MOST_NOTES
+    assert notes[-2:] == [f"create {MOST_NOTES - 2}", "and 12 more"]
+    with noting() as notes:
+        note("y" * 10_000)
+    assert len(notes[0]) < 600

@@ -1,0 +1,37 @@
+"""The reference page of metrics lists every metric there is, with its type and labels, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from sandpool.telemetry import families
+from sandpool.telemetry.metrics import Metrics
+
+PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+Line = tuple[str, str, tuple[str, ...]]
+
+
+def declared() -> set[Line]:
+    found: set[Line] = set()
+    for metric in Metrics().registry._names_to_collectors.values():
+        assert isinstance(metric, MetricWrapperBase)
+        found.add(line(metric._name, metric._type, metric._labelnames))
+    return found | {
+        line(family.name, "counter" if family.counter else "gauge", family.labels) for family in families.ALL
+    }
+
+
+def line(name: str, kind: str, labels: tuple[str, ...]) -> Line:
+    return name + ("_total" if kind == "counter" else ""), kind, tuple(labels)
+
+
+def documented() -> set[Line]:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*)\|", PAGE.read_text(), re.MULTILINE)
+    return {(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+def test_the_page_has_every_metric_and_no_other() -> None:
+    assert declared() == documented()
