@@ -83,10 +83,10 @@ def claim(name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def running_cluster(data_dir: Path) -> Iterator[Cluster]:
+def running_cluster(data_dir: Path, *flags: str) -> Iterator[Cluster]:
     """A cluster that is up, and surely gone afterwards."""
     cluster = Cluster(data_dir)
-    cluster.up()
+    cluster.up(*flags)
     try:
         yield cluster
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFETIME = timedelta(days=2)
 
@@ -28,11 +28,19 @@ class Authority:
     def write_ca(self, stem: Path) -> None:
         _write_certificate(stem, self._certificate)
 
-    def write_server(self, stem: Path, *, names: Sequence[str], addresses: Sequence[str]) -> None:
+    def write_client(self, stem: Path, name: str, *, ended: bool = False) -> None:
+        """For who is called `name`, in a kubeconfig. `ended`: it has expired."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_common_name(name), self._name, key.public_key(), ended=ended)
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        _write_certificate(stem, builder.add_extension(usage, critical=False).sign(self._key, hashes.SHA256()))
+        _write_key(stem, key)
+
+    def write_server(self, stem: Path, *, names: Sequence[str], addresses: Sequence[str], ended: bool = False) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-        builder = _builder(_common_name("kube-apiserver"), self._name, key.public_key())
+        builder = _builder(_common_name("kube-apiserver"), self._name, key.public_key(), ended=ended)
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -55,8 +63,10 @@ def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, ended: bool = False
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC) - (2 * LIFETIME if ended else timedelta(0))
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

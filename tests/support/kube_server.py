@@ -1,7 +1,8 @@
 """A real etcd and kube-apiserver on loopback, for one test run: started, filled with our CRDs, stopped by pid.
 
-Everything (data, certificates, logs) lives in one temporary folder that goes away with it. There are no nodes, so pods
-stay Pending; with `controllers=True` a kube-controller-manager collects garbage and finishes deleted namespaces.
+Everything (data, certificates, logs, the audit log) lives in one temporary folder that goes away with it. There are no nodes,
+so pods stay Pending (support/kube_node.py is one). A kube-controller-manager collects garbage and finishes deleted namespaces;
+with `accounts` it also makes service accounts and counts quotas, and pods need an account, as on any cluster.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ from support.kube_certificates import Authority
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager")
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "None", "nonResourceURLs": ["/*"]}, {"level": "Metadata"}],
+}
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 15.0
 
@@ -44,6 +51,7 @@ class KubeServer:
     folder: Path
     etcd_url: str
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    commands: dict[str, list[str]] = field(default_factory=dict)  # by name, to start one again
 
     @property
     def ca(self) -> Path:
@@ -76,6 +84,20 @@ class KubeServer:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
+    @property
+    def audit(self) -> Path:
+        """One JSON object per line for every request that was answered; see support/kube_audit.py."""
+        return self.folder / "audit.log"
+
+    def restart(self, name: str, *, kill: bool = True) -> None:
+        """Ends one of the servers, at once or in order, and starts it again on the same port and the same data."""
+        place = list(self.commands).index(name)
+        process = self.processes[place]
+        process.kill() if kill else process.terminate()
+        process.wait(STOP_TIMEOUT)
+        self.processes[place] = _spawn(self, name)
+        _wait_ready(self)
+
     def log(self, name: str) -> str:
         text = (self.folder / f"{name}.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-15:])
@@ -101,15 +123,15 @@ def lacking() -> str:
 
 
 @contextlib.contextmanager
-def running(*, controllers: bool = True, crds: Path = CRDS) -> Iterator[KubeServer]:
-    server = start(controllers=controllers, crds=crds)
+def running(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS) -> Iterator[KubeServer]:
+    server = start(controllers=controllers, accounts=accounts, crds=crds)
     try:
         yield server
     finally:
         server.stop()
 
 
-def start(*, controllers: bool = True, crds: Path = CRDS) -> KubeServer:
+def start(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS) -> KubeServer:
     folder = Path(tempfile.mkdtemp(prefix="sandpool-kube-"))
     client_port, peer_port, api_port = _free_ports(3)
     server = KubeServer(
@@ -121,11 +143,11 @@ def start(*, controllers: bool = True, crds: Path = CRDS) -> KubeServer:
     try:
         _write_credentials(server)
         _launch(server, "etcd", _etcd_flags(server, peer_port))
-        _launch(server, "kube-apiserver", _apiserver_flags(server, api_port))
+        _launch(server, "kube-apiserver", _apiserver_flags(server, api_port, accounts))
         _wait_ready(server)
         apply_crds(server, crds)
         if controllers:  # last: its collector looks for new kinds only every 30 s
-            _launch(server, "kube-controller-manager", _controller_flags(server))
+            _launch(server, "kube-controller-manager", _controller_flags(server, accounts))
     except BaseException:
         server.stop()
         raise
@@ -147,6 +169,7 @@ def _write_credentials(server: KubeServer) -> None:
         server.folder / "server", names=["localhost", "kubernetes.default.svc"], addresses=["127.0.0.1"]
     )
     authority.write_signing_key(server.folder / "accounts")
+    authority.write_client(server.folder / "ended", "late", ended=True)
     (server.folder / "tokens.csv").write_text(f'{server.token},admin,admin,"system:masters"\n')
     config = {
         "apiVersion": "v1",
@@ -175,18 +198,29 @@ def _etcd_flags(server: KubeServer, peer_port: int) -> list[str]:
     ]
 
 
-def _apiserver_flags(server: KubeServer, port: int) -> list[str]:
+def _apiserver_flags(server: KubeServer, port: int, accounts: bool) -> list[str]:
+    policy = server.folder / "audit.yaml"
+    policy.write_text(yaml.safe_dump(AUDIT))
+    # That plugin's job needs the controllers that make accounts; without them it would refuse every pod.
+    plugins = (
+        ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]  # the strictest that a cluster may have
+        if accounts
+        else ["--disable-admission-plugins=ServiceAccount"]
+    )
     return [
+        *plugins,
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={server.audit}",
+        "--audit-log-mode=blocking-strict",  # what was answered is in the log
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         f"--secure-port={port}",
         f"--etcd-servers={server.etcd_url}",
         f"--tls-cert-file={server.folder / 'server.crt'}",
         f"--tls-private-key-file={server.folder / 'server.key'}",
+        f"--client-ca-file={server.ca}",
         f"--token-auth-file={server.folder / 'tokens.csv'}",
         "--authorization-mode=RBAC",
-        # Its job needs the controllers that make accounts and tokens; without them it would refuse every pod.
-        "--disable-admission-plugins=ServiceAccount",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={server.folder / 'accounts.pub'}",
         f"--service-account-signing-key-file={server.folder / 'accounts.key'}",
@@ -196,12 +230,16 @@ def _apiserver_flags(server: KubeServer, port: int) -> list[str]:
     ]
 
 
-def _controller_flags(server: KubeServer) -> list[str]:
+def _controller_flags(server: KubeServer, accounts: bool) -> list[str]:
+    controllers = ["garbage-collector-controller", "namespace-controller"]
+    if accounts:
+        controllers += ["serviceaccount-controller", "resourcequota-controller"]
+        controllers += ["persistentvolumeclaim-protection-controller"]  # or claims of volumes would never leave
     return [
         f"--kubeconfig={server.kubeconfig}",
         f"--authentication-kubeconfig={server.kubeconfig}",
         f"--authorization-kubeconfig={server.kubeconfig}",
-        "--controllers=garbage-collector-controller,namespace-controller",
+        f"--controllers={','.join(controllers)}",
         "--secure-port=0",
         "--leader-elect=false",
         "--profiling=false",
@@ -212,9 +250,13 @@ def _launch(server: KubeServer, name: str, flags: Sequence[str]) -> None:
     binary = find(name)
     if binary is None:
         raise ServerFailed(lacking())
-    with (server.folder / f"{name}.log").open("wb") as log:
-        command = [str(binary), *flags]
-        server.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+    server.commands[name] = [str(binary), *flags]
+    server.processes.append(_spawn(server, name))
+
+
+def _spawn(server: KubeServer, name: str) -> subprocess.Popen[bytes]:
+    with (server.folder / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(server.commands[name], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _wait_ready(server: KubeServer) -> None:

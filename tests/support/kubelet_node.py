@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any
 
 from sandpool.kube.api import Api
+from sandpool.local.api import LocalApi
 from sandpool.local.backends.base import Backend
 from sandpool.local.backends.hollow import HollowBackend, HollowOptions
 from sandpool.local.kubelet.agent import Kubelet
-from sandpool.local.kubelet.binding import Bindings, NodeApi
 from sandpool.local.kubelet.options import KubeletOptions
 from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
@@ -104,7 +104,7 @@ async def a_node(
     store = await Store.open(MemoryLog())
     objects = Objects(store, clock.now, lambda: f"00000000-0000-4000-8000-{next(uids):012x}")
     await ensure_namespaces(objects)
-    api = CountingApi(NodeApi(objects, Bindings(store, clock.now)))
+    api = CountingApi(LocalApi(objects))
 
     def new_backend() -> Backend:
         return make_backend(clock) if make_backend is not None else HollowBackend(clock, hollow)

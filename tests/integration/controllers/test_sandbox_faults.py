@@ -83,7 +83,7 @@ async def test_w7_a_pod_outside_the_cache_is_taken_over() -> None:
         lost = merge_patch({"metadata": {"labels": {SANDBOX_NAME_HASH: None}}})
         await api.patch(PODS, "box", lost, "default")
         await cluster.settle(5)
-        assert (await cluster.pod()).metadata.labels == {SANDBOX_NAME_HASH: name_hash("box")}
+        assert (await cluster.pod()).metadata.labels[SANDBOX_NAME_HASH] == name_hash("box")
         assert await cluster.ready() == IS_READY
 
 
@@ -292,7 +292,7 @@ async def test_nothing_is_remembered_of_sandboxes_that_are_gone() -> None:
         for number in range(10):
             await cluster.api.delete(SANDBOXES, f"box-{number}", "default")
         await cluster.settle()
-        assert cluster.controller.untold == 0
+        assert cluster.controller.remembered == 0
 
 
 async def test_the_end_of_a_sandbox_is_not_told_of_its_successor() -> None:

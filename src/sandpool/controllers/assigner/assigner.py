@@ -194,6 +194,13 @@ class Assigner:
         request = self._requests.get(claim)
         return self._seats[request.member].member if request is not None and request.member is not None else None
 
+    def offered(self, claim: Uid) -> bool:
+        """Whether what is reserved for the claim may still be handed out: the world may have changed since it was acquired."""
+        request = self._requests.get(claim)
+        if request is None or request.member is None:
+            return False
+        return self._judge(self._seats[request.member]) in (Standing.READY, Standing.LAST_CHOICE)
+
     def reservations(self) -> Iterator[tuple[Claimant, Member]]:
         """For the audit, which may be slow."""
         for request in self._requests.values():
@@ -201,6 +208,11 @@ class Assigner:
                 seat = self._seats[request.member]
                 assert seat.holder is not None
                 yield seat.holder, seat.member
+
+    def members(self) -> Iterator[Member]:
+        """For the audit, too."""
+        for seat in self._seats.values():
+            yield seat.member
 
     def counts(self, pool: Uid) -> Counts:
         house = self._houses.get(pool)

@@ -33,7 +33,7 @@ def binding(claim: SandboxClaim, sandbox: Sandbox, now: datetime, *, has_status:
     return json_patch(
         [
             same_claim,
-            _bound_as_seen(status.sandbox),
+            bound_as_seen(status.sandbox),
             {"op": "add", "path": "/status/sandbox", "value": bound},
             {"op": "add", "path": "/status/conditions", "value": conditions},
         ]
@@ -58,7 +58,7 @@ def bound_conditions(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> tu
     return (*without(conditions, Type.FINISHED), kept)
 
 
-def _bound_as_seen(seen: BoundSandbox | None) -> dict[str, Json]:
+def bound_as_seen(seen: BoundSandbox | None) -> dict[str, Json]:
     """Nothing is bound; or still the sandbox that this claim lost, and that is to be replaced."""
     if seen is None:
         return {"op": "test", "path": "/status/sandbox", "value": None}

@@ -51,6 +51,15 @@ def merge(base: PodMetadata, additional: PodMetadata | None) -> PodMetadata:
     )
 
 
+def allowed_label(key: str, domains: Sequence[str] = USER_DOMAINS) -> bool:
+    """Whether a claim can have brought it."""
+    return _within(_domain(key), domains)
+
+
+def allowed_annotation(key: str) -> bool:
+    return key == labels.SAFE_TO_EVICT or not _within(_domain(key), SYSTEM_DOMAINS)
+
+
 def _wrong_labels(wanted: Mapping[str, str], domains: Sequence[str]) -> Iterator[str]:
     for key, value in sorted(wanted.items()):
         where = f'{FIELD}.labels["{key}"]'
@@ -74,7 +83,7 @@ def _wrong_annotations(wanted: Mapping[str, str]) -> Iterator[str]:
         where = f'{FIELD}.annotations["{key}"]'
         if bad := qualified_name(key):
             yield f"{where}: {bad[0]}"
-        elif key != labels.SAFE_TO_EVICT and _within(_domain(key), SYSTEM_DOMAINS):
+        elif not allowed_annotation(key):
             yield f"{where}: the domain {_domain(key)} belongs to the system; use another"
 
 

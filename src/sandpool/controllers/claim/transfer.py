@@ -3,7 +3,7 @@
 It tests the sandbox's uid and the uid of the pool at the place of the controlling owner, so it fails only when somebody
 else took the sandbox, or it is another object of that name; never because a status moved on. What follows the tests cannot
 fail on a sandbox that has labels, as every member has. The spec is left alone, and so is the generation, unless the claim
-wants more metadata on its pod.
+wants more metadata on its pod, or the spec lets the pod be evicted only because nobody had claimed it.
 """
 
 from __future__ import annotations
@@ -93,14 +93,16 @@ def _annotations(member: Sandbox, claim: SandboxClaim) -> Iterator[Operation]:
 
 
 def _pod_metadata(member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | None) -> Iterator[Operation]:
-    """Built on what the member was made with, not on what the template says today: its spec is of then, too."""
-    additional = claim.spec.additional_pod_metadata
-    if additional is None or not (additional.labels or additional.annotations):
-        return
+    """Built on what the member was made with, not on what the template says today: its spec is of then, too. Members that
+    another implementation made say in their spec that they may be evicted; ours do not."""
+    additional = claim.spec.additional_pod_metadata or PodMetadata()
     present = member.spec.pod_template.metadata or PodMetadata()
+    annotations = _without_pools_eviction(present.annotations, template)
+    if not (additional.labels or additional.annotations) and annotations == present.annotations:
+        return
     base = PodMetadata(
         labels={key: value for key, value in present.labels.items() if key not in POOLS_OWN},
-        annotations=_without_pools_eviction(present.annotations, template),
+        annotations=annotations,
     )
     value: Any = msgspec.to_builtins(pod_metadata.merge(base, additional))
     yield {"op": "add", "path": "/spec/podTemplate/metadata", "value": value}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandpool.controllers.sandbox.observe import Found
@@ -22,6 +23,7 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     pod_unknown: bool = False
+    made: bool = False  # something came into being
 
     def trouble(self, plan: Plan) -> Trouble:
         return Trouble((*plan.refused, *self.refused), tuple(self.failed), self.pod_unknown)
@@ -49,9 +51,13 @@ class Outcome:
             raise ExceptionGroup("several steps failed", self.errors)
 
 
-async def apply(writes: Api, namespace: str, plan: Plan) -> Outcome:
+async def apply(writes: Api, namespace: str, plan: Plan, still: Callable[[], bool] = lambda: True) -> Outcome:
+    """`still` is asked before each step: while another one was under way, the sandbox may have been told something else."""
     outcome = Outcome()
     for step in plan.steps:
+        if not still():
+            note("the sandbox is not what it was: decided anew")
+            break
         if isinstance(step, Create) and step.gated and not outcome.complete:
             continue
         note(step)
@@ -67,6 +73,7 @@ async def _do(writes: Api, namespace: str, step: Step, outcome: Outcome) -> None
         case Create(resource, body):
             try:
                 await writes.create(resource, body, namespace)
+                outcome.made = True
             except AlreadyExists:
                 # The cache is behind, or an answer was lost: only the server knows whose it is.
                 outcome.found.append((resource, await writes.get(resource, step.name, namespace)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from sandpool.controllers.sandbox.apply import Outcome, apply
+from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.news import news
 from sandpool.controllers.sandbox.observe import Caches, Observer
 from sandpool.controllers.sandbox.options import Options
@@ -49,22 +52,21 @@ class SandboxController:
         self._events = events
         self._options = options
         self._observer = Observer(caches)
-        self._untold: dict[Key, float] = {}  # since when a difference waits for company, by the monotonic clock
+        self._memory = Memory()
         self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
-        Triggers(self.loop, self._observer, options, self._waits_since).connect()
+        Triggers(self.loop, self._observer, options, self._memory, clock).connect()
 
     @property
-    def untold(self) -> int:
-        """How many sandboxes have a status difference that waits for company."""
-        return len(self._untold)
+    def remembered(self) -> int:
+        """Of how many sandboxes something is remembered."""
+        return len(self._memory)
 
     async def reconcile(self, key: Key) -> Done:
         view = self._observer.view(key)
         if view is None or view.sandbox.metadata.leaving:
-            self._untold.pop(key, None)  # what it controls is collected with it
-            return Done()
+            return Done()  # what it controls is collected with it
         plan = await self._decided(key, view)
-        outcome = await apply(self._writes, key.namespace, plan)
+        outcome = await self._applied(key, plan)
         if outcome.found:
             plan, outcome = await self._settled(key, plan, outcome)
         after = self._observer.view(key, outcome.found)
@@ -80,7 +82,22 @@ class SandboxController:
             await self._publish(view, plan, Outcome())
             told = self._observer.view(key)
             return Plan() if told is None else plan_sandbox(told, self._options, now)
-        return plan
+        may_make = self._memory.of(view.sandbox.metadata.uid).not_before(self._options.moment)
+        return plan if may_make is None or not plan.makes else await self._made_again(key, plan, may_make)
+
+    async def _made_again(self, key: Key, plan: Plan, not_before: float) -> Plan:
+        """Something is missing though it was made. Perhaps it went with its sandbox, and the watch has not said so yet: whatever
+        is made then is collected at once, without end. So the server is asked, and what keeps vanishing is made less often."""
+        now, wait = self._clock.now(), not_before - self._clock.monotonic()
+        if wait > _TICK:
+            return plan.making_nothing_before(now + timedelta(seconds=wait))
+        try:
+            await self._writes.get(SANDBOXES, key.name, key.namespace)
+        except NotFound:
+            return Plan()
+        view = self._observer.view(key)
+        gone = view is None or view.sandbox.metadata.leaving
+        return Plan() if view is None or gone else plan_sandbox(view, self._options, now)
 
     async def _settled(self, key: Key, plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
         """Something was there already: decided once more, with what the server showed."""
@@ -88,37 +105,50 @@ class SandboxController:
         if view is None:
             return plan, outcome
         plan = plan_sandbox(view, self._options, self._clock.now())
-        again = await apply(self._writes, key.namespace, plan)
+        again = await self._applied(key, plan)
         again.found = [*outcome.found, *again.found]
         return plan, again
+
+    async def _applied(self, key: Key, plan: Plan) -> Outcome:
+        outcome = await apply(self._writes, key.namespace, plan, lambda: self._holds(key, plan))
+        if plan.decided_on is not None:
+            notes = self._memory.of(plan.decided_on.uid)
+            if outcome.made:
+                notes.makes(self._clock.monotonic())
+            if plan.unmakes:
+                notes.unmade()
+        return outcome
+
+    def _holds(self, key: Key, plan: Plan) -> bool:
+        """Whether the sandbox is still what the plan was made for."""
+        sandbox = self._observer.caches.sandboxes.get(key)
+        return sandbox is not None and decided_on(sandbox) == plan.decided_on
 
     async def _publish(self, view: SandboxView, plan: Plan, outcome: Outcome) -> float | None:
         """Tells what differs: at once if somebody waits for it, else when it has waited long enough. The answer is how
         many seconds that will still take."""
         sandbox, key = view.sandbox, view.sandbox.metadata.key
-        if sandbox.metadata.leaving or decided_on(sandbox) != plan.decided_on:
+        if decided_on(sandbox) != plan.decided_on:
             return None  # it is another sandbox now, or wants something else: that has woken us already
-        status = self._status(view, plan, outcome)
+        status, notes = self._status(view, plan, outcome), self._memory.of(sandbox.metadata.uid)
         patch = status_patch(sandbox, status)
         if patch is None:
-            self._untold.pop(key, None)
+            notes.untold, notes.told = None, sandbox.status
             return None
         if not urgent(sandbox.status, status):
-            wait = self._waits_since(key) + self._options.moment - self._clock.monotonic()
+            wait = notes.waits_since(self._clock.monotonic()) + self._options.moment - self._clock.monotonic()
             if wait > _TICK:
                 return wait
+        notes.told = status  # before it is: the answer reaches the cache before it reaches us
         note("; ".join(f"tell {one.type} {one.status} {one.reason}" for one in status.conditions))
         try:
-            await self._writes.patch_status(SANDBOXES, key.name, patch, key.namespace)
+            answer = await self._writes.patch_status(SANDBOXES, key.name, patch, key.namespace)
         except NotFound:
             return None  # the watch will say so
-        self._untold.pop(key, None)
-        for kind, reason, message, action in news(sandbox.status, status):
-            self._events.emit(SANDBOXES, sandbox, kind, reason, message, action)
+        notes.untold, notes.told = None, answer.status  # the same, but not kept twice
+        for one in news(sandbox.status, status):
+            self._events.emit(SANDBOXES, sandbox, one.kind, one.reason, one.message, one.action)
         return None
-
-    def _waits_since(self, key: Key) -> float:
-        return self._untold.setdefault(key, self._clock.monotonic())
 
     def _status(self, view: SandboxView, plan: Plan, outcome: Outcome) -> SandboxStatus:
         trouble, now = outcome.trouble(plan), self._clock.now()

@@ -2,39 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sandpool.loop.events import Kind
-from sandpool.model.conditions import find, is_true
+from sandpool.model.conditions import Condition, find, is_true
+from sandpool.model.event_reasons import EventReason
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import SandboxStatus
 
-RESUMED = "SandboxResumed"
-
 
 class News(NamedTuple):
-    kind: Kind
-    reason: str
+    reason: EventReason
     message: str
     action: str = "Reconciling"
 
+    @property
+    def kind(self) -> Kind:
+        return Kind.WARNING if self.reason.grave else Kind.NORMAL
+
+
+_READY: dict[str, tuple[EventReason, str]] = {
+    Reason.MULTIPLE_PODS: (EventReason.MULTIPLE_PODS, "Reconciling"),
+    Reason.POD_FAILED: (EventReason.POD_FAILED, "Reconciling"),
+    Reason.SANDBOX_EXPIRED: (EventReason.SANDBOX_EXPIRED, "Expiring"),
+}
+_BESIDE: dict[str, EventReason] = {
+    Reason.CONFIGURATION_TROUBLE: EventReason.CONFIGURATION_TROUBLE,
+    Reason.CONTROLLER_TROUBLE: EventReason.CONTROLLER_TROUBLE,
+    Reason.POD_OUTDATED: EventReason.POD_OUTDATED,
+}
+"""Conditions that are there only while something is wrong."""
+
 
 def news(old: SandboxStatus, new: SandboxStatus) -> list[News]:
-    told: list[News] = []
+    return [*_of_ready(old, new), *_of_trouble(old, new), *_of_suspension(old, new)]
+
+
+def _of_ready(old: SandboxStatus, new: SandboxStatus) -> Iterator[News]:
     before, after = find(old.conditions, Type.READY), find(new.conditions, Type.READY)
-    if after is not None and (before is None or before.reason != after.reason):
-        if after.reason == Reason.MULTIPLE_PODS:
-            told.append(News(Kind.WARNING, after.reason, after.message))
-        elif after.reason == Reason.SANDBOX_EXPIRED:
-            told.append(News(Kind.NORMAL, after.reason, after.message, "Expiring"))
-    healthy = find(new.conditions, Type.HEALTHY)
-    if healthy is not None and find(old.conditions, Type.HEALTHY) is None:
-        told.append(News(Kind.WARNING, healthy.reason, healthy.message))
+    if after is None or (before is not None and before.reason == after.reason):
+        return
+    told = _READY.get(after.reason)
+    if told is not None:
+        yield News(told[0], after.message, told[1])
+
+
+def _of_trouble(old: SandboxStatus, new: SandboxStatus) -> Iterator[News]:
+    for type_ in (Type.HEALTHY, Type.POD_UP_TO_DATE):
+        before, after = find(old.conditions, type_), find(new.conditions, type_)
+        if after is not None and (before is None or _worse(before, after)):
+            yield News(_BESIDE[after.reason], after.message)
+
+
+def _worse(before: Condition, after: Condition) -> bool:
+    """Whether there is something new for a person to do. What is merely tried again says something new each time."""
+    return after.reason == Reason.CONFIGURATION_TROUBLE and (before.reason, before.message) != (
+        after.reason,
+        after.message,
+    )
+
+
+def _of_suspension(old: SandboxStatus, new: SandboxStatus) -> Iterator[News]:
     was, is_ = is_true(old.conditions, Type.SUSPENDED), is_true(new.conditions, Type.SUSPENDED)
     if is_ and not was:
-        told.append(
-            News(Kind.NORMAL, Reason.SANDBOX_SUSPENDED.value, "The pod is gone, storage and Service stay", "Suspending")
-        )
+        yield News(EventReason.SANDBOX_SUSPENDED, "The pod is gone, storage and Service stay", "Suspending")
     elif was and not is_:
-        told.append(News(Kind.NORMAL, RESUMED, "The sandbox is meant to run again", "Resuming"))
-    return told
+        yield News(EventReason.SANDBOX_RESUMED, "The sandbox is meant to run again", "Resuming")

@@ -8,7 +8,7 @@ import msgspec
 
 from sandpool.controllers.sandbox.steps import Body
 from sandpool.controllers.sandbox.view import owner_reference
-from sandpool.model.labels import ADOPTABLE, SANDBOX_NAME_HASH
+from sandpool.model.labels import ADOPTABLE, SANDBOX_NAME_HASH, SANDBOX_UID
 from sandpool.model.metadata import Object
 from sandpool.model.names import name_hash
 from sandpool.model.sandbox import Sandbox
@@ -20,7 +20,13 @@ def controlled_by(sandbox: Sandbox) -> list[Body]:
 
 
 def tracking(sandbox: Sandbox) -> dict[str, str]:
+    """The label of everything that the sandbox keeps. Hashes of different names can be equal."""
     return {SANDBOX_NAME_HASH: name_hash(sandbox.metadata.name)}
+
+
+def identity(sandbox: Sandbox) -> dict[str, str]:
+    """The labels that no pod of another sandbox has: what a Service selects."""
+    return {**tracking(sandbox), SANDBOX_UID: sandbox.metadata.uid}
 
 
 def adopted_metadata(obj: Object, sandbox: Sandbox) -> Body:

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from sandpool.controllers.sandbox.options import Options
-from sandpool.controllers.sandbox.ownership import adopted_metadata, controlled_by, tracking
+from sandpool.controllers.sandbox.ownership import adopted_metadata, controlled_by, identity
 from sandpool.controllers.sandbox.steps import Body, Change, Create, change
 from sandpool.controllers.sandbox.view import SandboxView, extension_owner
 from sandpool.controllers.sandbox.volumes import merged_volumes
 from sandpool.model import labels as keys
+from sandpool.model.blueprint import pod_spec_hash
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import PODS
 from sandpool.model.pod import Pod
@@ -39,10 +40,13 @@ def create_pod(view: SandboxView, options: Options) -> Create:
         "labels": {**_template_labels(sandbox), **_system_labels(view)},
         "ownerReferences": controlled_by(sandbox),
     }
-    annotations = _template_annotations(sandbox, options)
     records = {key: value for key, value in _records(sandbox, options).items() if value}
-    if annotations or records:
-        metadata["annotations"] = {**annotations, **records}
+    metadata["annotations"] = {
+        **_template_annotations(sandbox, options),
+        **records,
+        **_trace(sandbox),
+        keys.POD_SPEC_HASH: pod_spec_hash(sandbox.spec.pod_template.spec),
+    }
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": merged_volumes(spec, sandbox)}
     return Create(PODS, body, gated=True)
 
@@ -71,6 +75,7 @@ def metadata_delta(view: SandboxView, pod: Pod, options: Options) -> dict[str, D
         _template_annotations(sandbox, options),
         keys.reserved_annotation,
     )
+    annotations |= _trace(sandbox)
     records: Delta = dict(_records(sandbox, options))
     delta = {
         "labels": _difference(meta.labels, labels),
@@ -78,6 +83,12 @@ def metadata_delta(view: SandboxView, pod: Pod, options: Options) -> dict[str, D
         "annotations": _difference(meta.annotations, annotations) | _difference(meta.annotations, records, absent=""),
     }
     return {part: changes for part, changes in delta.items() if changes}
+
+
+def outdated(sandbox: Sandbox, pod: Pod) -> bool:
+    """Whether the pod was made from another spec than the sandbox has now. Of pods that others made nobody can say."""
+    made_from = pod.metadata.annotations.get(keys.POD_SPEC_HASH)
+    return made_from is not None and made_from != pod_spec_hash(sandbox.spec.pod_template.spec)
 
 
 def _template_metadata(sandbox: Sandbox) -> PodMetadata:
@@ -97,6 +108,12 @@ def _template_annotations(sandbox: Sandbox, options: Options) -> dict[str, str]:
     return found
 
 
+def _trace(sandbox: Sandbox) -> dict[str, str]:
+    """The trace that the sandbox belongs to goes on in its pod. Where it has none, what the pod says is not ours."""
+    context = sandbox.metadata.annotations.get(keys.TRACE_CONTEXT)
+    return {keys.TRACE_CONTEXT: context} if context else {}
+
+
 def _records(sandbox: Sandbox, options: Options) -> dict[str, str]:
     return {
         keys.PROPAGATED_LABELS: ",".join(sorted(_template_labels(sandbox))),
@@ -106,7 +123,7 @@ def _records(sandbox: Sandbox, options: Options) -> dict[str, str]:
 
 def _system_labels(view: SandboxView) -> dict[str, str]:
     """Labels of the system that the pod must have."""
-    found = tracking(view.sandbox)
+    found = identity(view.sandbox)
     if creator := view.sandbox.metadata.labels.get(keys.CREATED_BY):
         found[keys.CREATED_BY] = keys.created_by(creator).value
     return found | _owner_labels(view)
@@ -138,8 +155,8 @@ def _unowned_labels(view: SandboxView) -> Delta:
 
 def _pruned(recorded: str, wanted: dict[str, str], reserved: Callable[[str], bool]) -> Delta:
     """The template's keys, and None for keys that were once copied and are no longer there, or never should have been."""
-    kept = {keys.SANDBOX_NAME_HASH, keys.PROPAGATED_LABELS, keys.PROPAGATED_ANNOTATIONS}
-    former = {key for key in recorded.split(",") if key and key not in kept}
+    kept = (keys.SANDBOX_NAME_HASH, keys.PROPAGATED_LABELS, keys.PROPAGATED_ANNOTATIONS, keys.POD_SPEC_HASH)
+    former = [key for key in recorded.split(",") if key and key not in kept]
     gone: Iterable[str] = (key for key in former if reserved(key) or key not in wanted)
     return {**dict.fromkeys(gone), **wanted}
 

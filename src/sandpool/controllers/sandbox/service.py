@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sandpool.controllers.sandbox.ownership import adopted_metadata, controlled_by, tracking
+from sandpool.controllers.sandbox.ownership import adopted_metadata, controlled_by, identity, tracking
 from sandpool.controllers.sandbox.steps import Body, Change, Create, Step, change, delete
 from sandpool.controllers.sandbox.view import Holding, SandboxView, adoptable, holding
 from sandpool.model.core import Service, ServicePort
@@ -104,7 +104,7 @@ def _create(sandbox: Sandbox) -> tuple[tuple[Step, ...], str]:
         "labels": tracking(sandbox),
         "ownerReferences": controlled_by(sandbox),
     }
-    spec: Body = {"clusterIP": "None", "selector": tracking(sandbox)}
+    spec: Body = {"clusterIP": "None", "selector": identity(sandbox)}
     if ports := service_ports(sandbox):
         spec["ports"] = ports
     return (Create(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}),), ""
@@ -123,7 +123,7 @@ def _adopt(sandbox: Sandbox, service: Service) -> tuple[tuple[Step, ...], str]:
 
 
 def _selector_patch(sandbox: Sandbox, service: Service) -> Body:
-    wanted = tracking(sandbox)
+    wanted = identity(sandbox)
     if service.spec.selector == wanted:
         return {}
     return {"selector": {**dict.fromkeys(service.spec.selector), **wanted}}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sandpool.controllers.sandbox.options import Options
+from sandpool.controllers.sandbox.pod import outdated
 from sandpool.controllers.sandbox.view import Holding, SandboxView, holding
 from sandpool.model.conditions import Condition, Truth, find, put, without
 from sandpool.model.labels import sandbox_selector
@@ -22,7 +23,7 @@ from sandpool.model.pod import Phase, Pod
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox, SandboxStatus
 
-OURS = (Type.SUSPENDED, Type.FINISHED, Type.POD_SCHEDULED, Type.READY, Type.HEALTHY)
+OURS = (Type.SUSPENDED, Type.FINISHED, Type.POD_SCHEDULED, Type.READY, Type.HEALTHY, Type.POD_UP_TO_DATE)
 """In the order in which they are first written."""
 
 
@@ -54,6 +55,7 @@ def status_of(view: SandboxView, trouble: Trouble, options: Options, now: dateti
         Type.POD_SCHEDULED: _scheduled(pod, trouble),
         Type.READY: _ready(view, trouble),
         Type.HEALTHY: _healthy(trouble),
+        Type.POD_UP_TO_DATE: _up_to_date(view, pod),
     }
     service = view.own_service if sandbox.spec.service is not False else None
     name = service.metadata.name if service is not None else ""
@@ -75,6 +77,7 @@ def expired_status(sandbox: Sandbox, trouble: Trouble, now: datetime) -> Sandbox
         Type.POD_SCHEDULED: None,
         Type.READY: Verdict(Truth.FALSE, Reason.SANDBOX_EXPIRED, message),
         Type.HEALTHY: _healthy(trouble),
+        Type.POD_UP_TO_DATE: None,
     }
     return SandboxStatus(conditions=_conditions(sandbox, verdicts, now))
 
@@ -152,8 +155,20 @@ def _finished(pod: Pod | None) -> Verdict | None:
         case Phase.SUCCEEDED:
             return Verdict(Truth.TRUE, Reason.POD_SUCCEEDED, "The pod completed successfully")
         case Phase.FAILED:
-            return Verdict(Truth.TRUE, Reason.POD_FAILED, "The pod failed")
+            said = ": ".join(filter(None, (pod.status.reason, pod.status.message))) if pod is not None else ""
+            ending = f"The pod failed ({said})" if said else "The pod failed"
+            return Verdict(Truth.TRUE, Reason.POD_FAILED, f"{ending}; it is kept: delete it to get a new one")
     return None
+
+
+def _up_to_date(view: SandboxView, pod: Pod | None) -> Verdict | None:
+    if pod is None or view.departing(pod) or not outdated(view.sandbox, pod):
+        return None
+    message = (
+        f"spec.podTemplate.spec changed after Pod {pod.metadata.name} was made; "
+        "the change reaches the next pod: delete this one, or suspend and resume the sandbox"
+    )
+    return Verdict(Truth.FALSE, Reason.POD_OUTDATED, message)
 
 
 def _scheduled(pod: Pod | None, trouble: Trouble) -> Verdict | None:

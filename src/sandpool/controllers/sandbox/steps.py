@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandpool.kube.api import Preconditions
-from sandpool.model.metadata import Metadata, Object
+from sandpool.model.metadata import Metadata, Object, Uid
 from sandpool.model.patches import Patch, merge_patch
 from sandpool.model.resource import Resource
 
@@ -54,17 +54,39 @@ class Delete:
 Step = Create | Change | Delete
 
 
+class Basis(NamedTuple):
+    """What of a sandbox a plan rests on. When it is another, the plan is void, and whatever changed it has woken us."""
+
+    uid: Uid
+    generation: int
+    leaving: bool
+    owner: Uid | None
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     steps: tuple[Step, ...] = ()
     refused: tuple[str, ...] = ()  # what was asked for and cannot be done before somebody changes something
     expired: bool = False
     look_again_at: datetime | None = None
-    decided_on: tuple[str, int] = ("", 0)  # uid and generation of the sandbox that was looked at
+    decided_on: Basis | None = None
+
+    @property
+    def makes(self) -> bool:
+        return any(isinstance(step, Create) for step in self.steps)
+
+    @property
+    def unmakes(self) -> bool:
+        return any(isinstance(step, Delete) for step in self.steps)
+
+    def making_nothing_before(self, when: datetime) -> Plan:
+        steps = tuple(step for step in self.steps if not isinstance(step, Create))
+        return replace(self, steps=steps, look_again_at=min(when, self.look_again_at or when))
 
 
-def decided_on(sandbox: Object) -> tuple[str, int]:
-    return sandbox.metadata.uid, sandbox.metadata.generation
+def decided_on(sandbox: Object) -> Basis:
+    meta, owner = sandbox.metadata, sandbox.metadata.controller
+    return Basis(meta.uid, meta.generation, meta.leaving, None if owner is None else owner.uid)
 
 
 def change(resource: Resource[Any], meta: Metadata, body: Body, why: str, *, pinned: bool = False) -> Change:

@@ -12,11 +12,13 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.observe import Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.pod import metadata_delta
 from sandpool.controllers.sandbox.service import service_drift
 from sandpool.controllers.sandbox.view import Holding, extension_owner, holding
+from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.queue import Priority
 from sandpool.model import labels as keys
@@ -47,8 +49,8 @@ def concerns(sandbox: Sandbox) -> tuple[object, ...]:
     meta = sandbox.metadata
     owner = meta.controller
     labels = tuple(meta.labels.get(key) for key in (keys.WARM_POOL, keys.TEMPLATE_REF_HASH, keys.CREATED_BY))
-    annotation = meta.annotations.get(keys.POD_NAME, "")
-    return meta.uid, meta.generation, meta.leaving, owner.uid if owner else None, labels, annotation
+    annotations = meta.annotations.get(keys.POD_NAME, ""), meta.annotations.get(keys.TRACE_CONTEXT)
+    return meta.uid, meta.generation, meta.leaving, owner.uid if owner else None, labels, annotations
 
 
 def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Callable[[Pod], bool]) -> Haste:
@@ -80,7 +82,8 @@ def _decisive(pod: Pod) -> tuple[object, ...]:
 def _progress(pod: Pod) -> tuple[object, ...]:
     said = pod.condition(Type.POD_SCHEDULED)
     scheduled = (said.status, said.reason, said.message) if said else None
-    return scheduled, pod.status.phase, pod.ready, pod.ips, pod.spec.node_name
+    told = pod.status.phase, pod.status.reason, pod.status.message, pod.ready, pod.ips, pod.spec.node_name
+    return scheduled, told, pod.metadata.annotations.get(keys.POD_SPEC_HASH)
 
 
 def _stuck(pod: Pod) -> bool:
@@ -113,21 +116,38 @@ def _seen_of(other: Object) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """Connects the caches with the queue. `untold` is called when a key is woken later: the difference waits from now on."""
+    """Connects the caches with the queue, and keeps what is remembered of a sandbox for as long as its cache shows it."""
 
     loop: Controller[Key]
     observer: Observer
     options: Options
-    untold: Callable[[Key], object]
+    memory: Memory
+    clock: Clock
 
     def connect(self) -> None:
         caches = self.observer.caches
+        caches.sandboxes.subscribe(self._sandbox)
         self.loop.on(caches.sandboxes, lambda sandbox: (sandbox.metadata.key,), reduce=concerns, priority=lane)
         caches.pods.subscribe(self._pod)
         caches.services.subscribe(self._service)
         caches.volume_claims.subscribe(self._volume_claim)
         caches.pools.subscribe(self._owner)
         caches.claims.subscribe(self._owner)
+
+    def _sandbox(self, old: Sandbox | None, new: Sandbox | None) -> None:
+        """Nobody else should write this status, and yet it happens: a write of an earlier leader may land late, or another one
+        believe that it leads. What differs from what we told is put right."""
+        if new is None:
+            if old is not None:
+                self.memory.drop(old.metadata.uid)
+            return
+        if old is None:
+            self.memory.begin(new.metadata.uid)
+            return
+        notes = self.memory.of(new.metadata.uid)
+        if old.status != new.status and notes.told is not None and notes.told != new.status:
+            pause = notes.dispute(self.clock.monotonic(), self.options.moment)
+            self.loop.wake(new.metadata.key, "another status", lane(new), after=pause)
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
         for sandbox in self._sandboxes_of_pod(old, new):
@@ -179,9 +199,10 @@ class Triggers:
             return
         key = sandbox.metadata.key
         if haste is not Haste.NOW:
-            self.untold(key)
+            self.memory.of(sandbox.metadata.uid).waits_since(self.clock.monotonic())  # the difference, from now on
         self.loop.wake(key, cause, lane(sandbox), after=delays[haste])
 
 
-def _keys(old: Any, new: Any) -> set[Key]:
-    return {obj.metadata.key for obj in (old, new) if obj is not None}
+def _keys(old: Any, new: Any) -> dict[Key, None]:
+    """Of one step; a dict, because its order is always the same."""
+    return {obj.metadata.key: None for obj in (old, new) if obj is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from sandpool.controllers.template.plan import (
     CreatePolicy,
@@ -15,7 +16,7 @@ from sandpool.controllers.template.plan import (
     TemplateView,
     plan_template,
 )
-from sandpool.controllers.template.policy import SUFFIX, Options, policy_name
+from sandpool.controllers.template.policy import SUFFIX, Options, marked, policy_name
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
@@ -26,6 +27,7 @@ from sandpool.loop.queue import Priority
 from sandpool.loop.writes import Writes
 from sandpool.model import labels
 from sandpool.model.core import NetworkPolicy
+from sandpool.model.event_reasons import EventReason
 from sandpool.model.kinds import NETWORK_POLICIES, TEMPLATES
 from sandpool.model.metadata import Key, Object
 from sandpool.model.names import name_hash
@@ -37,7 +39,7 @@ from sandpool.telemetry.story import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 NAME = "template"
-CONFLICT = "NetworkPolicyConflict"
+CONFLICT = EventReason.NETWORK_POLICY_CONFLICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,11 @@ class TemplateController:
         self._events = events
         self._options = options
         self._policies = caches.policies.index(_by_hash)
+        self._namesakes = caches.templates.index(lambda one: (_mark(one.metadata.key),))
         self._protected = (caches.sandboxes.index(_by_hash), caches.pods.index(_by_hash))
         self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
-        self.loop.on(caches.templates, lambda one: (one.metadata.key,), reduce=_of_template)
-        self.loop.on(caches.policies, _templates_of, reduce=_of_policy)
+        self.loop.on(caches.templates, lambda one: self._concerned((one.metadata.key,)), reduce=_of_template)
+        self.loop.on(caches.policies, lambda one: self._concerned(_templates_of(one)), reduce=_of_policy)
         self.loop.on(caches.sandboxes, self._orphaned, reduce=_by_hash, priority=Priority.SECOND)
         self.loop.on(caches.pods, self._orphaned, reduce=_by_hash, priority=Priority.SECOND)
 
@@ -84,13 +87,34 @@ class TemplateController:
         return Done()
 
     def observe(self, key: Key) -> TemplateView:
-        mark = (key.namespace, name_hash(key.name))
+        mark, template = _mark(key), self._caches.templates.get(key)
         return TemplateView(
             name=key.name,
-            template=self._caches.templates.get(key),
+            template=template,
             policy=self._caches.policies.get(Key(key.namespace, policy_name(key.name))),
             protected=any(index.count(mark) for index in self._protected),
+            rival="" if template is None else self._rival(template),
         )
+
+    def _rival(self, template: SandboxTemplate) -> str:
+        """An earlier template of the same hash, or one that is gone and has left a policy behind. Almost always none."""
+        key = template.metadata.key
+        earlier = [other for other in self._namesakes.get(_mark(key)) if _age(other) < _age(template)]
+        if earlier:
+            return min(earlier, key=_age).metadata.name
+        for policy in self._policies.get(_mark(key)):
+            name = policy.metadata.annotations.get(labels.TEMPLATE_REF, "")
+            gone = self._caches.templates.get(Key(key.namespace, name)) is None
+            if gone and name != key.name and marked(policy.metadata, name):
+                return name
+        return ""
+
+    def _concerned(self, keys: Iterable[Key]) -> Iterable[Key]:
+        """These templates, and those whose names have the same hash."""
+        found = dict.fromkeys(keys)
+        for key in tuple(found):
+            found.update((other.metadata.key, None) for other in self._namesakes.get(_mark(key)))
+        return found
 
     async def apply(self, key: Key, plan: Plan) -> None:
         for step in plan.steps:
@@ -128,6 +152,17 @@ class TemplateController:
                 for key in _templates_of(policy):
                     if self._caches.templates.get(key) is None:
                         yield key
+
+
+def _mark(key: Key) -> tuple[str, str]:
+    return key.namespace, name_hash(key.name)
+
+
+def _age(template: SandboxTemplate) -> tuple[bool, datetime, str]:
+    """Earlier ones first; by name where a second is too coarse."""
+    meta = template.metadata
+    created = meta.creation_timestamp
+    return created is not None, created or datetime.min, meta.name
 
 
 def _by_hash(obj: Object) -> tuple[tuple[str, str], ...]:

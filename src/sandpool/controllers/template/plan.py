@@ -23,6 +23,7 @@ class TemplateView:
     template: SandboxTemplate | None
     policy: NetworkPolicy | None = None
     protected: bool = False  # a sandbox or a pod is there that the policy selects
+    rival: str = ""  # an earlier template whose name has the same hash, so that its policy selects the same pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ def plan_template(view: TemplateView, options: Options) -> Plan:
     if not template.spec.managed_network:
         return Plan((*((_delete(policy),) if ours and policy is not None else ()), *_label(template)))
     if policy is None:
+        if view.rival:
+            return Plan(_label(template), _collision(view.name, view.rival))
         return Plan((CreatePolicy(policy_body(template, options)), *_label(template)))
     if not ours:
         return Plan(_label(template), _told(view.name))
@@ -131,6 +134,13 @@ def _freed(meta: Metadata) -> list[dict[str, Json]]:
 def _delete(policy: NetworkPolicy) -> DeletePolicy:
     meta = policy.metadata
     return DeletePolicy(meta.name, Preconditions(uid=meta.uid, revision=meta.revision))
+
+
+def _collision(template: str, rival: str) -> str:
+    return (
+        f"the names {template} and {rival} have the same hash, so a NetworkPolicy of this template would also let traffic "
+        f"through to sandboxes of {rival}: create the template under another name"
+    )
 
 
 def _told(template: str) -> str:

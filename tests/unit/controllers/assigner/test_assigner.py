@@ -171,6 +171,20 @@ def test_a_reservation_that_became_stale_is_exchanged() -> None:
     assert assigner.holder(Uid("a")) is None
 
 
+def test_whether_a_reservation_may_still_be_used() -> None:
+    assigner = an_assigner(a_member("a", "n"), a_member("b", "n", ready=False))
+    assert not assigner.offered(Uid("1")), "nothing is reserved"
+    ask(assigner, "1")
+    assert assigner.offered(Uid("1"))
+    ask(assigner, "2")
+    assert not assigner.offered(Uid("2")), "it waits"
+    assigner.drain("n", True)
+    assert not assigner.offered(Uid("1"))
+    assigner.drain("n", False)
+    assert assigner.offered(Uid("1"))
+    assert [member.uid for member in assigner.members()] == ["a", "b"]
+
+
 def test_pool_unknown_leaving_gone_or_foreign() -> None:
     assigner = Assigner()
     assigner.put_member(a_member("a"))

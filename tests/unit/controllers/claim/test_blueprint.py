@@ -10,6 +10,7 @@ from sandpool.controllers.claim.blueprint import cold_sandbox
 from sandpool.loop.errors import Terminal
 from sandpool.model import labels
 from sandpool.model.codec import to_json
+from sandpool.model.hardening import hardened
 from sandpool.model.names import name_hash
 from sandpool.model.reasons import Reason
 from sandpool.model.sandbox import Sandbox
@@ -54,7 +55,7 @@ def test_the_whole_sandbox() -> None:
             "podTemplate": {
                 "metadata": {"labels": {"team": "x", **marks}, "annotations": {"n": "1"}},
                 "spec": {
-                    **pod_spec(),
+                    **hardened(pod_spec()),
                     "automountServiceAccountToken": False,
                     "dnsPolicy": "None",
                     "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]},

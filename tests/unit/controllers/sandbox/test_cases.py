@@ -1,4 +1,4 @@
-"""The maps of cases are complete, and every test that they name exists."""
+"""The map of cases is complete, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import ast
 
 import pytest
 
-from unit.controllers.sandbox.cases import CASES, FILES, WEAKNESSES, Differs
+from unit.controllers.sandbox.cases import CASES, FILES, Differs
 
-NAMED = [entry.test if isinstance(entry, Differs) else entry for entry in (*CASES.values(), *WEAKNESSES.values())]
+NAMED = [entry.test if isinstance(entry, Differs) else entry for entry in CASES.values()]
 
 
 def test_every_case_is_there() -> None:
     assert list(CASES) == list(range(1, 124))
-    numbers = {int(name[1:].rstrip("abcde")) for name in WEAKNESSES}
-    assert numbers == set(range(1, 28))
 
 
 def test_every_difference_has_its_reason() -> None:
-    for entry in (*CASES.values(), *WEAKNESSES.values()):
+    for entry in CASES.values():
         assert not isinstance(entry, Differs) or len(entry.reason) > 10
 
 

@@ -22,7 +22,8 @@ from unit.controllers.sandbox.views import (
     CLAIM,
     FOREIGN,
     GONE,
-    HASH,
+    IDENTITY,
+    MADE_FROM,
     OURS,
     POOL,
     PREDECESSOR,
@@ -75,7 +76,8 @@ def test_a_minimal_sandbox_gets_a_pod_and_nothing_else() -> None:
     pod_body = body(plan, "Pod")
     owner = {**OURS, "blockOwnerDeletion": True}
     assert pod_body["metadata"] == {
-        "name": "box", "namespace": "default", "labels": {SANDBOX_NAME_HASH: HASH}, "ownerReferences": [owner],
+        "name": "box", "namespace": "default", "labels": IDENTITY, "ownerReferences": [owner],
+        "annotations": MADE_FROM,
     }  # fmt: skip
     assert pod_body["spec"] == {"containers": [{"name": "main", "image": "python"}]}
 
@@ -86,8 +88,10 @@ def test_everything_at_once() -> None:
     plan = plan_of(box)
     assert verbs(plan) == ["create PersistentVolumeClaim data-box", "create Pod box", "create Service box"]
     metadata = body(plan, "Pod")["metadata"]
-    assert metadata["labels"] == {"app": "x", SANDBOX_NAME_HASH: HASH}
-    assert metadata["annotations"] == {"note": "y", PROPAGATED_LABELS: "app", PROPAGATED_ANNOTATIONS: "note"}
+    assert metadata["labels"] == {"app": "x", **IDENTITY}
+    assert metadata["annotations"] == {
+        "note": "y", PROPAGATED_LABELS: "app", PROPAGATED_ANNOTATIONS: "note", **MADE_FROM,
+    }  # fmt: skip
     assert body(plan, "Pod")["spec"]["volumes"] == [
         {"name": "data", "persistentVolumeClaim": {"claimName": "data-box"}}
     ]
@@ -97,26 +101,26 @@ def test_keys_of_the_system_in_a_template_are_dropped() -> None:
     reserved = {SANDBOX_NAME_HASH: "x", "extensions.agents.x-k8s.io/y": "z", WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}
     notes = {POD_NAME: "p", "opentelemetry.io/trace-context": "{}"}
     metadata = made(sandbox(template={"labels": reserved, "annotations": notes}))
-    assert metadata["labels"] == {SANDBOX_NAME_HASH: HASH}
-    assert "annotations" not in metadata
+    assert metadata["labels"] == IDENTITY
+    assert metadata["annotations"] == MADE_FROM
 
 
 def test_labels_of_a_sandbox_without_extension_owner_are_not_copied() -> None:
     labels = {WARM_POOL: "w", TEMPLATE_REF_HASH: "t", "agents.x-k8s.io/launch-type": "warm"}
-    assert made(sandbox(labels=labels))["labels"] == TRACKING
-    assert made(sandbox(labels=labels, owner=FOREIGN))["labels"] == TRACKING
+    assert made(sandbox(labels=labels))["labels"] == IDENTITY
+    assert made(sandbox(labels=labels, owner=FOREIGN))["labels"] == IDENTITY
 
 
 def test_a_pool_implies_its_labels() -> None:
     box = sandbox(labels={WARM_POOL: "w", TEMPLATE_REF_HASH: "t", CLAIM_UID: "no"}, owner=POOL)
     labels = made(box, owner_object(POOL)[1])["labels"]
-    assert labels == {**TRACKING, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}
+    assert labels == {**IDENTITY, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}
 
 
 def test_a_claim_implies_its_uid_and_template() -> None:
     box = sandbox(labels={WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}, owner=CLAIM)
     labels = made(box, owner_object(CLAIM)[1])["labels"]
-    assert labels == {**TRACKING, TEMPLATE_REF_HASH: "t", CLAIM_UID: "uid-claim"}
+    assert labels == {**IDENTITY, TEMPLATE_REF_HASH: "t", CLAIM_UID: "uid-claim"}
 
 
 @pytest.mark.parametrize(("given", "normal"), [("go-client", "go-client"), ("somebody", "unknown")])
@@ -127,9 +131,9 @@ def test_the_creator_is_normalised(given: str, normal: str) -> None:
 def test_members_may_be_evicted_until_they_are_claimed() -> None:
     member = sandbox(owner=POOL)
     assert made(member, owner_object(POOL)[1])["annotations"] == {
-        SAFE_TO_EVICT: "true", PROPAGATED_ANNOTATIONS: SAFE_TO_EVICT,
+        SAFE_TO_EVICT: "true", PROPAGATED_ANNOTATIONS: SAFE_TO_EVICT, **MADE_FROM,
     }  # fmt: skip
-    assert "annotations" not in made(member, owner_object(POOL)[1], options=QUIET)
+    assert made(member, owner_object(POOL)[1], options=QUIET)["annotations"] == MADE_FROM
     kept = sandbox(owner=POOL, template={"annotations": {SAFE_TO_EVICT: "false"}})
     assert made(kept, owner_object(POOL)[1])["annotations"][SAFE_TO_EVICT] == "false"
     marked = pod(annotations={SAFE_TO_EVICT: "true", PROPAGATED_ANNOTATIONS: SAFE_TO_EVICT})
@@ -142,24 +146,30 @@ def test_members_may_be_evicted_until_they_are_claimed() -> None:
 
 def test_a_pod_that_is_right_is_left_alone() -> None:
     box = sandbox(template={"labels": {"app": "x"}})
-    right = pod(labels={**TRACKING, "app": "x"}, annotations={PROPAGATED_LABELS: "app", "cni": "z"})
+    right = pod(labels={**IDENTITY, "app": "x"}, annotations={PROPAGATED_LABELS: "app", "cni": "z"})
     assert plan_of(box, right).steps == ()
 
 
 def test_what_left_the_template_leaves_the_pod() -> None:
     present = pod(
-        labels={**TRACKING, "old": "1", "injected": "2", "app": "before"},
+        labels={**IDENTITY, "old": "1", "injected": "2", "app": "before"},
         annotations={"gone": "1", "cni": "2", PROPAGATED_LABELS: "app,old", PROPAGATED_ANNOTATIONS: "gone"},
     )
     labels, annotations = patched(present, sandbox(template={"labels": {"app": "x"}, "annotations": {"new": "y"}}))
-    assert labels == {**TRACKING, "injected": "2", "app": "x"}
+    assert labels == {**IDENTITY, "injected": "2", "app": "x"}
     assert annotations == {"cni": "2", "new": "y", PROPAGATED_LABELS: "app", PROPAGATED_ANNOTATIONS: "new"}
+
+
+def test_keys_leave_in_the_order_of_the_record_whatever_the_process() -> None:
+    former = [f"key-{number}" for number in range(20)]
+    present = pod(labels={**IDENTITY, **dict.fromkeys(former, "1")}, annotations={PROPAGATED_LABELS: ",".join(former)})
+    assert list(body(plan_of(sandbox(), present), "Pod")["metadata"]["labels"]) == former
 
 
 def test_keys_of_the_system_that_were_copied_once_are_scrubbed() -> None:
     record = f"{SANDBOX_NAME_HASH},agents.x-k8s.io/odd"
     present = pod(
-        labels={**TRACKING, "agents.x-k8s.io/odd": "1"},
+        labels={**IDENTITY, "agents.x-k8s.io/odd": "1"},
         annotations={
             POD_NAME: "x",
             PROPAGATED_LABELS: record,
@@ -167,48 +177,48 @@ def test_keys_of_the_system_that_were_copied_once_are_scrubbed() -> None:
         },
     )
     labels, annotations = patched(present, sandbox())
-    assert labels == TRACKING
+    assert labels == IDENTITY
     assert annotations == {PROPAGATED_LABELS: "", PROPAGATED_ANNOTATIONS: ""}
 
 
 def test_a_change_of_owner_reaches_a_running_pod() -> None:
-    member = pod(labels={**TRACKING, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"})
+    member = pod(labels={**IDENTITY, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"})
     box = sandbox(labels={TEMPLATE_REF_HASH: "t"}, owner=CLAIM)
     labels, _ = patched(member, box, owner_object(CLAIM)[1])
-    assert labels == {**TRACKING, TEMPLATE_REF_HASH: "t", CLAIM_UID: "uid-claim"}
+    assert labels == {**IDENTITY, TEMPLATE_REF_HASH: "t", CLAIM_UID: "uid-claim"}
 
 
 def test_owner_labels_come_to_a_running_pod() -> None:
     box = sandbox(labels={WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}, owner=POOL)
     labels, _ = patched(pod(), box, owner_object(POOL)[1], options=QUIET)
-    assert labels == {**TRACKING, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}
+    assert labels == {**IDENTITY, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}
 
 
 def test_owner_labels_go_with_the_owner() -> None:
-    present = pod(labels={**TRACKING, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"})
+    present = pod(labels={**IDENTITY, WARM_POOL: "w", TEMPLATE_REF_HASH: "t"})
     labels, _ = patched(present, sandbox(labels={WARM_POOL: "w", TEMPLATE_REF_HASH: "t"}))
-    assert labels == TRACKING
+    assert labels == IDENTITY
 
 
 def test_a_template_label_goes_when_the_sandbox_lacks_it() -> None:
-    present = pod(labels={**TRACKING, TEMPLATE_REF_HASH: "t"})
+    present = pod(labels={**IDENTITY, TEMPLATE_REF_HASH: "t"})
     labels, _ = patched(present, sandbox(owner=POOL), owner_object(POOL)[1], options=QUIET)
-    assert labels == TRACKING
+    assert labels == IDENTITY
 
 
 def test_labels_of_an_owner_that_is_going_away_stay() -> None:
-    present = pod(labels={**TRACKING, WARM_POOL: "w"})
+    present = pod(labels={**IDENTITY, WARM_POOL: "w"})
     assert plan_of(sandbox(labels={WARM_POOL: "w"}, owner=POOL), present, options=QUIET).steps == ()
 
 
 def test_the_creator_follows() -> None:
-    present = pod(labels={**TRACKING, CREATED_BY: "go-client"})
+    present = pod(labels={**IDENTITY, CREATED_BY: "go-client"})
     assert patched(present, sandbox(labels={CREATED_BY: "python-client"}))[0][CREATED_BY] == "python-client"
     assert CREATED_BY not in patched(present, sandbox())[0]
 
 
 def test_patches_are_of_one_very_pod() -> None:
-    assert body(plan_of(sandbox(), pod(labels={})), "Pod")["metadata"] == {"uid": "pod-box", "labels": TRACKING}
+    assert body(plan_of(sandbox(), pod(labels={})), "Pod")["metadata"] == {"uid": "pod-box", "labels": IDENTITY}
 
 
 # Taking one over
@@ -225,7 +235,7 @@ def test_an_adoptable_pod_is_taken_over() -> None:
     assert metadata["ownerReferences"] == [{**OURS, "blockOwnerDeletion": True}]
     assert (metadata["uid"], metadata["resourceVersion"]) == ("pod-box", "7")
     labels, annotations = patched(free, box)
-    assert labels == {**TRACKING, "app": "x"}
+    assert labels == {**IDENTITY, "app": "x"}
     assert annotations == {"note": "y", PROPAGATED_LABELS: "app", PROPAGATED_ANNOTATIONS: "note"}
 
 

@@ -9,6 +9,7 @@ from sandpool.model.labels import ADOPTABLE
 from unit.controllers.sandbox.views import (
     FOREIGN,
     GONE,
+    IDENTITY,
     OURS,
     PREDECESSOR,
     TRACKING,
@@ -51,7 +52,7 @@ def test_no_ports_are_no_ports() -> None:
 
 def test_made_headless_with_the_tracking_selector() -> None:
     made = sent(sandbox(spec=WANTED))
-    assert made["spec"] == {"clusterIP": "None", "selector": TRACKING}
+    assert made["spec"] == {"clusterIP": "None", "selector": IDENTITY}
     assert made["metadata"] == {
         "name": "box", "namespace": "default", "labels": TRACKING,
         "ownerReferences": [{**OURS, "blockOwnerDeletion": True}],
@@ -94,7 +95,7 @@ def test_ours_is_kept() -> None:
 def test_selector_and_label_are_repaired() -> None:
     patch = sent(sandbox(spec=WANTED), service(selector={"app": "x"}, labels={"mine": "1"}))
     assert patch["metadata"] == {"uid": "service-box", "labels": TRACKING}
-    assert patch["spec"] == {"selector": {"app": None, **TRACKING}}
+    assert patch["spec"] == {"selector": {"app": None, **IDENTITY}}
 
 
 def test_ports_are_repaired() -> None:
@@ -118,7 +119,7 @@ def test_taken_over_with_leave(labels: dict[str, str]) -> None:
     patch = sent(sandbox(spec=WANTED, containers=PORTS), service(owner=None, labels=labels, selector={"app": "x"}))
     assert patch["metadata"]["ownerReferences"] == [{**OURS, "blockOwnerDeletion": True}]
     assert patch["metadata"]["resourceVersion"] == "7"
-    assert patch["spec"] == {"selector": {"app": None, **TRACKING}, "ports": [HTTP]}
+    assert patch["spec"] == {"selector": {"app": None, **IDENTITY}, "ports": [HTTP]}
 
 
 def test_taking_over_clears_ports_that_nobody_wants() -> None:
@@ -138,7 +139,7 @@ def test_unset_makes_none() -> None:
 def test_unset_keeps_ours_and_leaves_its_ports() -> None:
     box = sandbox(containers=PORTS)
     assert steps(box, service()) == []
-    assert sent(box, service(selector={}))["spec"] == {"selector": TRACKING}
+    assert sent(box, service(selector={}))["spec"] == {"selector": IDENTITY}
     assert verdict(box, pod(), service()).service == "box"
 
 

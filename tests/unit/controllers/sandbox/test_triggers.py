@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.observe import Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.triggers import (
@@ -153,8 +154,9 @@ def woken_by(box: Any, resource: str, obj: Any) -> bool:
         raise AssertionError
 
     caches = caches_of()
-    loop: Controller[Key] = Controller("sandbox", never, ManualClock(), Metrics(), Story())
-    Triggers(loop, Observer(caches), Options(), lambda key: None).connect()
+    clock = ManualClock()
+    loop: Controller[Key] = Controller("sandbox", never, clock, Metrics(), Story())
+    Triggers(loop, Observer(caches), Options(), Memory(), clock).connect()
     caches.sandboxes.apply(Event(EventType.ADDED, box, Revision(101)))
     item = loop.queue.take_nowait()
     assert item is not None

@@ -15,10 +15,11 @@ from sandpool.controllers.sandbox.steps import Change, Create, Delete, Plan
 from sandpool.controllers.sandbox.view import SandboxView
 from sandpool.loop.cache import Cache
 from sandpool.model import codec
+from sandpool.model.blueprint import pod_spec_hash
 from sandpool.model.conditions import Condition, find
 from sandpool.model.core import PersistentVolumeClaim, Service
 from sandpool.model.kinds import CLAIMS, PERSISTENT_VOLUME_CLAIMS, PODS, POOLS, SANDBOXES, SERVICES
-from sandpool.model.labels import SANDBOX_NAME_HASH
+from sandpool.model.labels import POD_SPEC_HASH, SANDBOX_NAME_HASH, SANDBOX_UID
 from sandpool.model.metadata import Object, Revision
 from sandpool.model.names import name_hash
 from sandpool.model.pod import Pod
@@ -29,6 +30,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 UID = "uid-box"
 HASH = name_hash("box")
 TRACKING = {SANDBOX_NAME_HASH: HASH}
+IDENTITY = {**TRACKING, SANDBOX_UID: UID}
+"""The labels of its pod, and what its Service selects."""
 OURS = {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "name": "box", "uid": UID, "controller": True}
 FOREIGN = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
 POOL = {
@@ -45,6 +48,8 @@ READY = {"type": "Ready", "status": "True"}
 CONTAINERS = [{"name": "main", "image": "python"}]
 GONE = "2026-01-01T00:00:00Z"
 Body = dict[str, Any]
+MADE_FROM = {POD_SPEC_HASH: pod_spec_hash(msgspec.Raw(msgspec.json.encode({"containers": CONTAINERS})))}
+"""What its pod says of the spec that it was made from."""
 
 
 def _meta(name: str, metadata: Body, kind: str = "uid") -> Body:
@@ -86,7 +91,7 @@ def pod(
     **metadata: Any,
 ) -> Pod:
     metadata.setdefault("owner", OURS)
-    metadata.setdefault("labels", TRACKING)
+    metadata.setdefault("labels", IDENTITY)
     body = {
         "metadata": _meta(name, metadata, "pod"),
         "spec": {"nodeName": node, "containers": CONTAINERS},
@@ -108,7 +113,7 @@ def service(
 ) -> Service:
     metadata.setdefault("owner", OURS)
     metadata.setdefault("labels", TRACKING)
-    spec = {"clusterIP": cluster_ip, "selector": TRACKING if selector is None else selector, "ports": ports or []}
+    spec = {"clusterIP": cluster_ip, "selector": IDENTITY if selector is None else selector, "ports": ports or []}
     return codec.convert(SERVICES, {"metadata": _meta("box", metadata, "service"), "spec": spec})
 
 

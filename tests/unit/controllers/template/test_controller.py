@@ -11,6 +11,7 @@ import pytest
 
 from conformance.bodies import metadata, pod, sandbox, template
 from sandpool.controllers.template.controller import CONFLICT, Caches, TemplateController
+from sandpool.controllers.template.policy import Options, policy_body
 from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import LoopClock
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.looptime
 
 LABEL = {labels.TEMPLATE_REF_HASH: name_hash("t")}
 POLICY = "t-network-policy"
+SAME_HASH = ("black-viper-eel1", "white-seal-pink0")
 
 
 class Process:
@@ -203,3 +205,60 @@ async def test_a_lost_answer_to_the_create_is_settled() -> None:
             api.flow.set()
             await settle()
             assert process.writes().count("patch networkpolicies") == 0
+
+
+async def test_n4_a_template_whose_name_has_the_hash_of_another_gets_no_policy_until_that_is_gone() -> None:
+    first, second = SAME_HASH
+    async with a_cluster() as api, at_work(api):
+        await api.create(TEMPLATES, template(first), "default")
+        await asyncio.sleep(2)
+        await api.create(TEMPLATES, template(second), "default")
+        await settle()
+        assert await policies(api) == [f"{first}-network-policy"], "it would select the sandboxes of the first as well"
+        (event,) = (await api.list(EVENTS, "default")).items
+        assert (event.reason, event.type, event.involved_object.name) == (CONFLICT, "Warning", second)
+        assert first in event.message
+        await api.delete(TEMPLATES, first, "default")
+        await settle()
+        assert await policies(api) == [f"{second}-network-policy"]
+
+
+async def test_n4_a_policy_that_a_gone_template_left_behind_counts_too() -> None:
+    first, second = SAME_HASH
+    mark = {labels.TEMPLATE_REF_HASH: name_hash(first)}
+    async with a_cluster() as api, at_work(api):
+        await api.create(TEMPLATES, template(first), "default")
+        await api.create(PODS, {**pod("box"), "metadata": metadata("box", labels=mark)}, "default")
+        await settle()
+        await api.delete(TEMPLATES, first, "default")
+        await settle()
+        await api.create(TEMPLATES, template(second), "default")
+        await settle()
+        assert await policies(api) == [f"{first}-network-policy"], "its last pod still runs"
+        await api.delete(PODS, "box", "default", grace=0)
+        await settle()
+        assert await policies(api) == [f"{second}-network-policy"], "and nobody had to ask again"
+
+
+async def test_n4_two_templates_that_both_have_a_policy_keep_theirs() -> None:
+    first, second = SAME_HASH
+    async with a_cluster() as api:
+        for name in SAME_HASH:
+            await api.create(TEMPLATES, template(name), "default")
+            made = policy_body(await api.get(TEMPLATES, name, "default"), Options())
+            await api.create(NETWORK_POLICIES, made, "default")
+        async with at_work(api):
+            assert await policies(api) == [f"{first}-network-policy", f"{second}-network-policy"]
+
+
+async def test_n4_names_in_other_namespaces_do_not_meet() -> None:
+    first, second = SAME_HASH
+    async with a_cluster(namespaces=("default", "other")) as api, at_work(api):
+        await api.create(TEMPLATES, template(first), "default")
+        await api.create(TEMPLATES, template(second), "other")
+        await settle()
+        assert len((await api.list(NETWORK_POLICIES)).items) == 2
+
+
+async def policies(api: FlakyApi) -> list[str]:
+    return [one.metadata.name for one in (await api.list(NETWORK_POLICIES, "default")).items]

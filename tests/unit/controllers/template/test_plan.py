@@ -155,6 +155,17 @@ def test_a_foreign_policy_is_never_touched_and_told(meta: dict[str, Any]) -> Non
     assert plan(None, body) == Plan()
 
 
+def test_a_rival_of_the_same_hash_keeps_a_policy_from_being_made_and_nothing_else() -> None:
+    view = TemplateView("t", a_template(labelled=False), rival="another")
+    done = plan_template(view, OPTIONS)
+    assert [type(step) for step in done.steps] == [PatchTemplate]
+    assert "t and another have the same hash" in done.conflict
+    body = made(a_template())
+    assert plan_template(TemplateView("t", a_template(), a_policy(body), rival="another"), OPTIONS) == Plan()
+    unmanaged = TemplateView("t", a_template(networkPolicyManagement="Unmanaged"), rival="another")
+    assert plan_template(unmanaged, OPTIONS) == Plan()
+
+
 def test_a_policy_that_the_template_owns_is_freed() -> None:
     body = made(a_template(), ownerReferences=[{**OWNER, "controller": None, "uid": "x"}, OWNER], annotations={})
     (step,) = plan(a_template(), body).steps

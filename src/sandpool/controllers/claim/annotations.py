@@ -1,0 +1,43 @@
+"""The annotations of a claim that other tools read: which sandbox it got, when it was first seen and first ready. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sandpool.controllers.claim.memory import Notes
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
+from sandpool.model.labels import CLAIM_FIRST_READY_AT, CONTROLLER_FIRST_OBSERVED_AT, SANDBOX_NAME
+from sandpool.model.patches import Json, Patch, merge_patch
+from sandpool.model.reasons import Type
+from sandpool.model.times import micro
+
+UNKNOWN = "unknown"
+"""It was ready before anybody noted when: nobody may count that moment later."""
+
+
+def annotations_patch(claim: SandboxClaim, sandbox: str, notes: Notes, now: datetime) -> Patch | None:
+    """For a claim that is ready or is about to be. Only what is missing, on this very claim; None if nothing is."""
+    meta = claim.metadata
+    missing: dict[str, Json] = {}
+    if meta.annotations.get(SANDBOX_NAME) != sandbox:
+        missing[SANDBOX_NAME] = sandbox
+    if not meta.annotations.get(CONTROLLER_FIRST_OBSERVED_AT):
+        missing[CONTROLLER_FIRST_OBSERVED_AT] = micro(notes.first_seen)
+    if not meta.annotations.get(CLAIM_FIRST_READY_AT):
+        missing[CLAIM_FIRST_READY_AT] = first_ready(claim, notes, now)
+    head: dict[str, Json] = {"annotations": missing} if missing else {}
+    if SANDBOX_NAME in meta.labels:  # where old versions had it
+        head["labels"] = {SANDBOX_NAME: None}
+    return merge_patch({"metadata": {"uid": str(meta.uid), **head}}) if head else None
+
+
+def not_ready_after_all(claim: SandboxClaim) -> Patch:
+    """Takes back that it became ready: the sandbox was, and no longer is."""
+    return merge_patch({"metadata": {"uid": str(claim.metadata.uid), "annotations": {CLAIM_FIRST_READY_AT: None}}})
+
+
+def first_ready(claim: SandboxClaim, notes: Notes, now: datetime) -> str:
+    if notes.first_ready is not None:
+        return micro(notes.first_ready)
+    return UNKNOWN if is_true(claim.status.conditions, Type.READY) else micro(now)

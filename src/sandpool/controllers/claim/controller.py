@@ -1,0 +1,148 @@
+"""The claim controller: observe, decide, do, until there is nothing left to do now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.facts import Woken
+from sandpool.controllers.assigner.feed import Feed
+from sandpool.controllers.assigner.staleness import Staleness
+from sandpool.controllers.claim.audit import Audit
+from sandpool.controllers.claim.handover import Handover
+from sandpool.controllers.claim.memory import Memory, Notes
+from sandpool.controllers.claim.observe import Caches, Observer
+from sandpool.controllers.claim.options import Options
+from sandpool.controllers.claim.plan import next_step
+from sandpool.controllers.claim.prepare import catch_up
+from sandpool.controllers.claim.publish import Publisher
+from sandpool.controllers.claim.steps import Look, said
+from sandpool.controllers.claim.triggers import Triggers
+from sandpool.controllers.claim.view import ClaimView
+from sandpool.controllers.claim.work import Work
+from sandpool.kube.errors import Conflict
+from sandpool.loop.clock import Clock
+from sandpool.loop.controller import Controller, Limits
+from sandpool.loop.events import Events, NullEvents
+from sandpool.loop.outcome import Done
+from sandpool.loop.writes import Writes
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.metadata import Key
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.trace import NullTracer, Tracer
+
+__all__ = ["Caches", "ClaimController"]
+
+NAME = "claim"
+LIMITS = Limits(workers=16)
+"""A server has a fixed rate: more claims at once would only make each of them wait for all the others."""
+STEPS = 12
+"""Of one reconcile; a claim that needs more is in the middle of a storm, and comes back after the others."""
+
+
+class ClaimController:
+    """`writes` must know all of `caches`: what is decided next depends on what was just written. Run `loop`."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        caches: Caches,
+        assigner: Assigner,
+        staleness: Staleness,
+        clock: Clock,
+        metrics: Metrics,
+        story: Story,
+        *,
+        events: Events = NullEvents(),
+        options: Options = Options(),
+        limits: Limits = LIMITS,
+        tracer: Tracer = NullTracer(),
+    ) -> None:
+        self._writes = writes
+        self._caches = caches
+        self._assigner = assigner
+        self._clock = clock
+        self._options = options
+        self._observer = Observer(caches)
+        self._memory = Memory(clock.now)
+        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
+        handover = Handover(writes, self._observer, assigner, self._memory, clock, self.wake)
+        publisher = Publisher(writes, self._memory)
+        self._handover = handover
+        self._work = Work(
+            writes, self._observer, assigner, self._memory, handover, publisher, clock, events, options, self.wake
+        )
+        feed = Feed(assigner, staleness, caches.sandboxes, caches.pools, caches.templates, caches.nodes, self.wake)
+        self._audit = Audit(self._observer, assigner, feed, self._memory, metrics)
+        feed.connect()
+        Triggers(self.loop, self._observer, self._memory, options, self._ended).connect()
+
+    async def prepare(self, namespace: str = "") -> None:
+        """Awaited as leader before the controllers start: everything that a predecessor did is known afterwards."""
+        await catch_up(self._writes, self._caches.claims, namespace)
+        await catch_up(self._writes, self._caches.sandboxes, namespace)
+
+    async def reconcile(self, key: Key) -> Done:
+        view = self._observer.view(key)
+        if view is None:
+            return Done()
+        with self._at_work(view.claim) as notes:
+            if notes.gone_until is not None and self._clock.now() < notes.gone_until:
+                return Done(again_at=notes.gone_until)
+            if notes.transfer is not None or notes.creation:
+                await self._handover.settle_open(view.claim)
+            await self._work.clear_legacy(view)
+            return await self._advance(key, view)
+
+    def wake(self, woken: Woken) -> None:
+        """These claims should ask the assigner again."""
+        for claimant in woken:
+            self.loop.wake(claimant.key, "assigner")
+
+    def audit(self) -> None:
+        """Compares what is remembered with what is cached, and puts right what differs; see the metric sandpool_repairs."""
+        self.wake(self._audit.run())
+
+    async def audit_forever(self) -> None:
+        while True:
+            await self._clock.sleep(self._options.audit_every)
+            self.audit()
+
+    async def _advance(self, key: Key, view: ClaimView) -> Done:
+        """Step by step: each one is decided on what the one before has left."""
+        looked = ""
+        for _ in range(STEPS):
+            now = self._observer.view(key, looked)
+            if now is None or now.claim.metadata.uid != view.claim.metadata.uid:
+                return Done()  # its end, or its successor, has woken whom it should
+            view = now
+            step = next_step(view, self._options.label_domains, self._clock.now())
+            note(said(step))
+            if isinstance(step, Look):
+                looked = step.name
+            done = await self._work.do(step, view)
+            if done is not None:
+                return done
+        raise Conflict(f"claim {key} changed {STEPS} times while it was looked at")
+
+    @contextmanager
+    def _at_work(self, claim: SandboxClaim) -> Iterator[Notes]:
+        """While a claim is worked on its end waits: what is under way for it must not be given to somebody else."""
+        notes = self._memory.of(claim)
+        notes.at_work = True
+        try:
+            yield notes
+        finally:
+            notes.at_work, notes.taking = False, ""
+            found = self._caches.claims.get(claim.metadata.key)
+            if found is None or found.metadata.uid != claim.metadata.uid:
+                self._ended(claim)
+
+    def _ended(self, claim: SandboxClaim) -> None:
+        notes = self._memory.find(claim.metadata.uid)
+        if notes is not None and notes.at_work:
+            return
+        self._memory.drop(claim.metadata.uid)
+        self.wake(self._assigner.forget(claim.metadata.uid))

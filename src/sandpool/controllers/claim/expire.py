@@ -1,0 +1,74 @@
+"""The end of a claim: told first, then done, once, and by its policy. Whoever gives it more time in between wins."""
+
+from __future__ import annotations
+
+from sandpool.controllers.claim.news import end_news
+from sandpool.controllers.claim.publish import Publisher
+from sandpool.controllers.claim.status import ended
+from sandpool.controllers.claim.view import ClaimView
+from sandpool.kube.api import Preconditions, Propagation
+from sandpool.kube.errors import NotFound
+from sandpool.loop.clock import Clock
+from sandpool.loop.events import Events
+from sandpool.loop.outcome import Done
+from sandpool.loop.writes import Writes
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.kinds import CLAIMS, SANDBOXES
+from sandpool.model.sandbox import Sandbox
+
+
+class Expiry:
+    def __init__(self, writes: Writes, publisher: Publisher, clock: Clock, events: Events) -> None:
+        self._writes = writes
+        self._publisher = publisher
+        self._clock = clock
+        self._events = events
+
+    async def mark(self, view: ClaimView) -> Done | None:
+        """Only of the spec that was looked at: an edit in the same moment makes the write fail, and the claim is looked at anew."""
+        status = ended(view.claim, view.bound, self._clock.now())
+        told = await self._publisher.publish(view.claim, status, pinned=True)
+        if told is None:
+            return Done()
+        self._events.emit(CLAIMS, view.claim, *end_news())
+        return None
+
+    async def remove(self, claim: SandboxClaim, *, foreground: bool) -> Done:
+        meta = claim.metadata
+        try:
+            await self._writes.delete(
+                CLAIMS,
+                meta.name,
+                meta.namespace,
+                preconditions=Preconditions(meta.uid, meta.revision),
+                propagation=Propagation.FOREGROUND if foreground else Propagation.BACKGROUND,
+            )
+        except NotFound:
+            pass
+        return Done()
+
+    async def clean_up(self, view: ClaimView, sandboxes: tuple[Sandbox, ...]) -> Done | None:
+        """The claim stays, its sandboxes go, however they came to it; then its status names none."""
+        claim = view.claim
+        if sandboxes:
+            found = await self._publisher.found(claim)
+            if found is None:
+                return Done()
+            # What was told may be old by now: the claim may have been given more time, and another sandbox.
+            if found.metadata.generation == claim.metadata.generation:
+                await delete_sandboxes(self._writes, sandboxes)
+            return None
+        await self._publisher.publish(claim, ended(claim, view.bound, self._clock.now()))
+        return Done()
+
+
+async def delete_sandboxes(writes: Writes, sandboxes: tuple[Sandbox, ...]) -> None:
+    """Each as it was seen: one that changed is looked at again."""
+    for sandbox in sandboxes:
+        meta = sandbox.metadata
+        try:
+            await writes.delete(
+                SANDBOXES, meta.name, meta.namespace, preconditions=Preconditions(meta.uid, meta.revision)
+            )
+        except NotFound:
+            pass

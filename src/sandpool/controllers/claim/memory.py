@@ -1,0 +1,67 @@
+"""What is remembered of each claim while this process runs. Losing it loses nothing: it saves reads, writes and wake-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
+from sandpool.model.metadata import Uid
+from sandpool.model.sandbox import Sandbox
+
+RESPITE = timedelta(seconds=30)
+"""For so long the server's word that a claim is gone counts more than the cache."""
+
+
+@dataclass(slots=True)
+class Notes:
+    first_seen: datetime
+    waits_since: datetime | None = None  # since when it is looking for a sandbox
+    first_ready: datetime | None = None  # when we published that it is ready, having been first to do so
+    told: SandboxClaimStatus | None = None  # what we wrote last, or are writing: news of it is no news
+    taking: str = ""  # the sandbox that is being taken or created: to get it is no news either
+    transfer: Sandbox | None = None  # a transfer whose end is not known, with the sandbox as it was before
+    creation: bool = False  # a creation whose end is not known
+    disputed: datetime | None = None  # when somebody else last wrote another status, and how often that happened lately
+    disputes: int = 0
+    gone_until: datetime | None = None  # the server says that the claim is no more; the watch will say so by then
+    at_work: bool = False  # a reconcile is under way, and will clear up itself
+
+
+class Memory:
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._notes: dict[Uid, Notes] = {}
+
+    def of(self, claim: SandboxClaim) -> Notes:
+        notes = self._notes.get(claim.metadata.uid)
+        if notes is None:
+            notes = self._notes[claim.metadata.uid] = Notes(self._now())
+        return notes
+
+    def find(self, claim: Uid) -> Notes | None:
+        return self._notes.get(claim)
+
+    def dispute(self, notes: Notes, pause: float) -> float:
+        """Somebody else says something else of the claim. How long to let it stand before it is put right: longer each time,
+        because two who contradict each other at once would never rest."""
+        now = self._now()
+        if notes.disputed is None or now - notes.disputed > RESPITE:
+            notes.disputes = 0
+        notes.disputed, notes.disputes = now, notes.disputes + 1
+        return min(pause * 2.0 ** (notes.disputes - 1), RESPITE.total_seconds() / 2)
+
+    def gone(self, claim: SandboxClaim) -> None:
+        """The server does not know the claim any more, though the cache still shows it: nothing is done for it meanwhile, or
+        whatever is made for it and collected at once would be made again and again."""
+        self.of(claim).gone_until = self._now() + RESPITE
+
+    def drop(self, claim: Uid) -> None:
+        self._notes.pop(claim, None)
+
+    def __iter__(self) -> Iterator[Uid]:
+        return iter(self._notes)
+
+    def __len__(self) -> int:
+        return len(self._notes)

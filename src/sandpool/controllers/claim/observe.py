@@ -1,0 +1,114 @@
+"""Reads a view off the caches: a fixed number of lookups by name and by index, never a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandpool.controllers.claim.legacy import obsolete, policy_name
+from sandpool.controllers.claim.view import ClaimView, bound_name
+from sandpool.controllers.protection import missing_policy, policy_key
+from sandpool.kube.api import Preconditions
+from sandpool.loop.cache import Cache
+from sandpool.loop.index import controller_of
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.core import NetworkPolicy
+from sandpool.model.labels import TEMPLATE_REF
+from sandpool.model.metadata import Key
+from sandpool.model.pod import Node
+from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.sandbox import Sandbox
+from sandpool.model.template import SandboxTemplate
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    claims: Cache[SandboxClaim]
+    sandboxes: Cache[Sandbox]
+    pools: Cache[SandboxWarmPool]
+    templates: Cache[SandboxTemplate]
+    policies: Cache[NetworkPolicy]
+    nodes: Cache[Node]
+
+
+class Observer:
+    def __init__(self, caches: Caches) -> None:
+        self.caches = caches
+        self._owned = caches.sandboxes.index(controller_of)
+        self._asking = caches.claims.index(_asks)
+        self._pools = caches.pools.index(lambda pool: (_template_key(pool),))
+        self._guarded = caches.templates.index(lambda template: (policy_key(template),))
+
+    def view(self, key: Key, looked: str = "") -> ClaimView | None:
+        """`looked`: the sandbox that a consistent read was made of."""
+        caches = self.caches
+        claim = caches.claims.get(key)
+        if claim is None:
+            return None
+        owned = _oldest_first(self._owned.get(claim.metadata.uid))
+        pool = caches.pools.get(pool_key(claim))
+        template = None if pool is None else _staying(caches.templates.get(_template_key(pool)))
+        return ClaimView(
+            claim=claim,
+            owned=owned,
+            going=frozenset(one.metadata.uid for one in owned if caches.sandboxes.leaving(one)),
+            named=caches.sandboxes.get(key),
+            pool=pool,
+            template=template,
+            unprotected=None if template is None else missing_policy(template, caches.policies),
+            legacy=self._legacy(claim),
+            looked=bool(looked) and looked == bound_name(claim),
+        )
+
+    def origin(self, sandbox: Sandbox) -> SandboxTemplate | None:
+        """The template that the sandbox was made from, as it is now."""
+        name = sandbox.metadata.annotations.get(TEMPLATE_REF, "")
+        return self.caches.templates.get(Key(sandbox.metadata.namespace, name)) if name else None
+
+    # Whom something concerns: only claims that have no sandbox yet
+
+    def asking(self, pool: SandboxWarmPool) -> Iterable[Key]:
+        return [claim.metadata.key for claim in self._asking.get(pool.metadata.key)]
+
+    def asking_for(self, template: SandboxTemplate) -> Iterable[Key]:
+        return [key for pool in self._pools.get(template.metadata.key) for key in self.asking(pool)]
+
+    def asking_behind(self, policy: NetworkPolicy) -> Iterable[Key]:
+        return [key for template in self._guarded.get(policy.metadata.key) for key in self.asking_for(template)]
+
+    def owning(self, sandbox: Sandbox) -> SandboxClaim | None:
+        """The living claim that controls the sandbox."""
+        owner = sandbox.metadata.controller
+        if owner is None or owner.kind != SandboxClaim.kind:
+            return None
+        claim = self.caches.claims.get(Key(sandbox.metadata.namespace, owner.name))
+        return claim if claim is not None and claim.metadata.uid == owner.uid else None
+
+    def _legacy(self, claim: SandboxClaim) -> Preconditions | None:
+        meta = claim.metadata
+        policy = self.caches.policies.get(Key(meta.namespace, policy_name(meta.name)))
+        return None if policy is None else obsolete(policy, claim)
+
+
+def pool_key(claim: SandboxClaim) -> Key:
+    return Key(claim.metadata.namespace, claim.spec.warm_pool_ref.name)
+
+
+def _template_key(pool: SandboxWarmPool) -> Key:
+    return Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name)
+
+
+def _asks(claim: SandboxClaim) -> tuple[Key, ...]:
+    return () if bound_name(claim) or claim.metadata.leaving else (pool_key(claim),)
+
+
+def _staying(template: SandboxTemplate | None) -> SandboxTemplate | None:
+    """One that is being deleted makes no more sandboxes."""
+    return None if template is None or template.metadata.leaving else template
+
+
+def _oldest_first(sandboxes: Iterable[Sandbox]) -> tuple[Sandbox, ...]:
+    return tuple(sorted(sandboxes, key=lambda one: (one.metadata.creation_timestamp or _NEVER, one.metadata.name)))

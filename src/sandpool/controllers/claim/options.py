@@ -1,0 +1,26 @@
+"""What can be chosen about the claim controller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandpool.controllers.claim.pod_metadata import USER_DOMAINS
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    patience: float = 10.0
+    """Seconds that a claim waits in line for a member that is warming before it starts a sandbox of its own."""
+    tell_after: float = 2.0
+    """Seconds after which a wait is published with its reason."""
+    moment: float = 1.0
+    """Seconds that a change of the sandbox which nobody acts on, such as a message, waits before it is forwarded."""
+    annotations: bool = True
+    """Writes the annotations that other tools read: the sandbox's name, when the claim was first seen and first ready."""
+    annotate_again: float = 10.0
+    """Seconds until annotations that could not be written are tried again."""
+    label_domains: Sequence[str] = USER_DOMAINS
+    """Where claims may take the labels of their pods from."""
+    audit_every: float = 60.0
+    """Seconds between two comparisons of what is remembered with what is cached."""

@@ -1,0 +1,112 @@
+"""What a claim needs next. Pure: no I/O, no clock, no logging.
+
+Each step, once done, changes the view, and the next decision is made on that: there is no hidden state between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sandpool.controllers.claim import pod_metadata, settle
+from sandpool.controllers.claim.blueprint import cold_sandbox
+from sandpool.controllers.claim.steps import (
+    Ask,
+    Bind,
+    CleanUp,
+    ColdStep,
+    Create,
+    Hold,
+    Keep,
+    Leave,
+    Look,
+    Mark,
+    Refuse,
+    Remove,
+    Start,
+    Step,
+)
+from sandpool.controllers.claim.view import ClaimView
+from sandpool.loop.errors import Terminal
+from sandpool.model.claim import ClaimShutdownPolicy, SandboxClaim
+from sandpool.model.conditions import find
+from sandpool.model.expiry import claim_end, expired
+from sandpool.model.reasons import Reason, Type
+
+
+def next_step(view: ClaimView, domains: Sequence[str], now: datetime) -> Step:
+    claim = view.claim
+    if claim.metadata.leaving:
+        return Leave()
+    if expired(claim_end(claim), now):
+        return _end(view)
+    if (bound := view.bound) is not None:
+        return Keep(bound)
+    if name := view.unseen:
+        return Look(name)
+    if (owned := view.chosen) is not None:
+        return Bind(owned)
+    return _search(view, domains)
+
+
+def cold_step(view: ClaimView, domains: Sequence[str]) -> ColdStep:
+    """How a claim that takes no warm sandbox comes to one of its own."""
+    claim, pool = view.claim, view.pool
+    if (taken := _name_taken(view)) is not None:
+        return taken
+    if pool is None:
+        return _no_pool(claim)
+    if view.template is None:
+        name = pool.spec.sandbox_template_ref.name
+        return Refuse(Reason.TEMPLATE_NOT_FOUND, f'SandboxTemplate "{name}" not found')
+    if view.unprotected is not None:
+        return Hold(f"Waiting: {view.unprotected}")
+    try:
+        return Create(cold_sandbox(claim, view.template, domains))
+    except Terminal as refusal:
+        return Refuse(refusal.reason, refusal.message)
+
+
+def marked(claim: SandboxClaim) -> bool:
+    ready = find(claim.status.conditions, Type.READY)
+    return ready is not None and not ready.true and ready.reason == Reason.CLAIM_EXPIRED
+
+
+def _end(view: ClaimView) -> Step:
+    claim = view.claim
+    if not marked(claim):
+        return Mark()
+    policy = claim.spec.lifecycle.shutdown_policy if claim.spec.lifecycle else ""
+    if policy in (ClaimShutdownPolicy.DELETE, ClaimShutdownPolicy.DELETE_FOREGROUND):
+        return Remove(foreground=policy == ClaimShutdownPolicy.DELETE_FOREGROUND)
+    if name := view.unseen:
+        return Look(name)
+    return CleanUp(view.staying)
+
+
+def _search(view: ClaimView, domains: Sequence[str]) -> Step:
+    claim = view.claim
+    try:
+        pod_metadata.check(claim.spec.additional_pod_metadata, domains)
+    except Terminal as refusal:
+        return Refuse(refusal.reason, refusal.message)
+    if view.pool is None:
+        return _no_pool(claim)
+    if claim.spec.customised:
+        return Start("the claim asks for variables or storage that no warm sandbox has")
+    return Ask(view.pool)
+
+
+def _no_pool(claim: SandboxClaim) -> Refuse:
+    return Refuse(Reason.WARM_POOL_NOT_FOUND, f'SandboxWarmPool "{claim.spec.warm_pool_ref.name}" not found')
+
+
+def _name_taken(view: ClaimView) -> Hold | Refuse | None:
+    """A new sandbox is named like its claim. One of that name that goes away is waited for, a foreign one is reported."""
+    if view.named is None:
+        return None
+    match settle.after_creation_look(view.named, view.claim):
+        case settle.Foreign(_, message):
+            return Refuse(Reason.RECONCILER_ERROR, message)
+        case _:
+            return Hold(f"Waiting until an earlier sandbox {view.named.metadata.name} is gone")

@@ -1,0 +1,136 @@
+"""What wakes a claim. A change is reduced to what it means for the claim; what we did ourselves means nothing.
+
+At once: what changes a decision or what somebody waits for. Later: what a sandbox says while it starts. Never: the answers to our
+own writes, which were looked at when they came, and whatever happens to a pool or a template once a claim has its sandbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandpool.controllers.claim.memory import Memory
+from sandpool.controllers.claim.observe import Observer
+from sandpool.controllers.claim.options import Options
+from sandpool.controllers.claim.status import same
+from sandpool.controllers.claim.view import bound_name
+from sandpool.loop.controller import Controller
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import Condition, find
+from sandpool.model.core import NetworkPolicy
+from sandpool.model.labels import SANDBOX_NAME, TEMPLATE_REF, TEMPLATE_REF_HASH
+from sandpool.model.metadata import Key, Uid
+from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.reasons import Type
+from sandpool.model.sandbox import Sandbox
+from sandpool.model.template import SandboxTemplate
+
+
+def concerns(claim: SandboxClaim) -> object:
+    """What of a claim its own controller reads and does not write. Its status is compared with what was written."""
+    meta = claim.metadata
+    return meta.uid, meta.generation, meta.leaving, SANDBOX_NAME in meta.labels
+
+
+def decisive(sandbox: Sandbox) -> object:
+    """What of its sandbox a claim tells at once."""
+    meta, status = sandbox.metadata, sandbox.status
+    ready = find(status.conditions, Type.READY)
+    finished = find(status.conditions, Type.FINISHED)
+    told = None if ready is None else (ready.status, ready.reason)
+    return controller_uid(sandbox), meta.leaving, status.pod_ips, told, _plain(finished)
+
+
+def remark(sandbox: Sandbox) -> object:
+    """What can wait a moment."""
+    return _plain(find(sandbox.status.conditions, Type.READY))
+
+
+def controller_uid(sandbox: Sandbox | None) -> Uid | None:
+    owner = None if sandbox is None else sandbox.metadata.controller
+    return None if owner is None else owner.uid
+
+
+def of_pool(pool: SandboxWarmPool) -> object:
+    return pool.metadata.uid, pool.metadata.leaving, pool.spec.sandbox_template_ref.name
+
+
+def of_template(template: SandboxTemplate) -> object:
+    return template.metadata.uid, template.metadata.leaving, template.metadata.generation
+
+
+def of_policy(policy: NetworkPolicy) -> object:
+    meta = policy.metadata
+    marks = meta.labels.get(TEMPLATE_REF_HASH), meta.annotations.get(TEMPLATE_REF)
+    return meta.uid, meta.leaving, marks, meta.owner_references
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """Connects the caches with the queue. `ended` is called when a claim is no more."""
+
+    loop: Controller[Key]
+    observer: Observer
+    memory: Memory
+    options: Options
+    ended: Callable[[SandboxClaim], None]
+
+    def connect(self) -> None:
+        caches, observer = self.observer.caches, self.observer
+        caches.claims.subscribe(self._claim)
+        caches.sandboxes.subscribe(self._sandbox)
+        self.loop.on(caches.pools, observer.asking, reduce=of_pool)
+        self.loop.on(caches.templates, observer.asking_for, reduce=of_template)
+        self.loop.on(caches.policies, observer.asking_behind, reduce=of_policy)
+
+    def _claim(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
+        if new is None:
+            assert old is not None
+            self.ended(old)
+            return
+        notes = self.memory.of(new)
+        notes.gone_until = None
+        if old is None or concerns(old) != concerns(new):
+            self.loop.wake(new.metadata.key, SandboxClaim.kind)
+        elif same(old.status, new.status) or (notes.told is not None and same(new.status, notes.told)):
+            return
+        elif bound_name(old) != bound_name(new):
+            self.loop.wake(new.metadata.key, "another sandbox")
+        else:
+            pause = self.memory.dispute(notes, self.options.moment)
+            self.loop.wake(new.metadata.key, "another status", after=pause)
+
+    def _sandbox(self, old: Sandbox | None, new: Sandbox | None) -> None:
+        if new is None or (old is not None and controller_uid(old) != controller_uid(new)):
+            self._former(old or new)
+        if new is None:
+            return
+        claim = self.observer.owning(new)
+        if claim is None:
+            return
+        key = claim.metadata.key
+        if controller_uid(old) != controller_uid(new):
+            notes = self.memory.find(claim.metadata.uid)
+            if notes is None or not notes.at_work or notes.taking != new.metadata.name:
+                self.loop.wake(key, "new sandbox")
+        elif old is not None and decisive(old) != decisive(new):
+            self.loop.wake(key, Sandbox.kind)
+        elif old is not None and remark(old) != remark(new):
+            self.loop.wake(key, Sandbox.kind, after=self.options.moment)
+
+    def _former(self, sandbox: Sandbox | None) -> None:
+        """A sandbox is gone, or changed hands: its claim has lost it, or a claim that waits can have the name."""
+        if sandbox is None:
+            return
+        if (claim := self.observer.owning(sandbox)) is not None:
+            self.loop.wake(claim.metadata.key, "lost sandbox")
+        named = self.observer.caches.claims.get(sandbox.metadata.key)
+        if named is not None and not bound_name(named):
+            self.loop.wake(named.metadata.key, "free name")
+
+
+def _plain(condition: Condition | None) -> object:
+    """A condition without the generation that it was observed of: that alone is no news."""
+    if condition is None:
+        return None
+    return condition.status, condition.reason, condition.message, condition.last_transition_time

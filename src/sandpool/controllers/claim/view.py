@@ -1,0 +1,77 @@
+"""What the decision about one claim may depend on, read once from the caches. Everything here is a value.
+
+Whose a sandbox is follows from the uid of its controlling owner and from nothing else. Which of several is the claim's follows from
+its status; one that no status names is chosen by age, so that everybody who looks chooses the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandpool.kube.api import Preconditions
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.labels import LAUNCH_TYPE, LaunchType
+from sandpool.model.metadata import Uid
+from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.sandbox import Sandbox
+from sandpool.model.template import SandboxTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    claim: SandboxClaim
+    owned: tuple[Sandbox, ...] = ()  # every sandbox that this claim controls, oldest first
+    going: frozenset[Uid] = frozenset()  # those of them that are being deleted, or that we asked to be
+    named: Sandbox | None = None  # the sandbox of the claim's own name, whoever has it
+    pool: SandboxWarmPool | None = None
+    template: SandboxTemplate | None = None  # the pool's, for a new sandbox
+    unprotected: str | None = None  # why no sandbox may be made from the template yet
+    legacy: Preconditions | None = None  # of a NetworkPolicy that an earlier version left for this claim
+    looked: bool = False  # a consistent read has shown that the claim does not have the sandbox that its status names
+
+    @property
+    def bound_name(self) -> str:
+        return bound_name(self.claim)
+
+    @property
+    def bound(self) -> Sandbox | None:
+        """The sandbox that the status names, if it is the claim's."""
+        name = self.bound_name
+        return next((one for one in self.owned if name and one.metadata.name == name), None)
+
+    @property
+    def unseen(self) -> str:
+        """The sandbox that the status names and that is not seen to be the claim's. The cache may be behind."""
+        return "" if self.looked or self.bound is not None else self.bound_name
+
+    @property
+    def staying(self) -> tuple[Sandbox, ...]:
+        return tuple(one for one in self.owned if one.metadata.uid not in self.going)
+
+    @property
+    def chosen(self) -> Sandbox | None:
+        """The sandbox that the claim has or, where its status names none, should be bound to."""
+        if (bound := self.bound) is not None:
+            return bound
+        return next((one for one in self.staying if suits(self.claim, one)), None)
+
+    @property
+    def surplus(self) -> tuple[Sandbox, ...]:
+        """What the claim owns beside the sandbox that it is bound to. While that one goes away, the next one is needed."""
+        bound = self.bound
+        if bound is None or bound.metadata.uid in self.going:
+            return ()
+        return tuple(one for one in self.staying if one is not bound)
+
+
+def bound_name(claim: SandboxClaim) -> str:
+    return claim.status.sandbox.name if claim.status.sandbox is not None else ""
+
+
+def suits(claim: SandboxClaim, sandbox: Sandbox) -> bool:
+    """A warm sandbox was made before anybody asked for variables or storage."""
+    return not (claim.spec.customised and warm(sandbox))
+
+
+def warm(sandbox: Sandbox) -> bool:
+    return sandbox.metadata.labels.get(LAUNCH_TYPE) == LaunchType.WARM

@@ -1,0 +1,253 @@
+"""Does what was decided for a claim. Every method returns when to look again, or None to have the next step decided at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.facts import Claimant, Cold, Member, Take, Wait, Woken
+from sandpool.controllers.claim import settle
+from sandpool.controllers.claim.annotations import annotations_patch, not_ready_after_all
+from sandpool.controllers.claim.expire import Expiry
+from sandpool.controllers.claim.handover import Handover, outcome_of
+from sandpool.controllers.claim.keep import Keeper
+from sandpool.controllers.claim.legacy import policy_name
+from sandpool.controllers.claim.memory import Memory
+from sandpool.controllers.claim.news import Kind, bound_news, refusal_news
+from sandpool.controllers.claim.observe import Observer
+from sandpool.controllers.claim.options import Options
+from sandpool.controllers.claim.plan import cold_step
+from sandpool.controllers.claim.publish import Publisher
+from sandpool.controllers.claim.status import misleads, same, unbound
+from sandpool.controllers.claim.steps import (
+    Ask,
+    Bind,
+    CleanUp,
+    Create,
+    Hold,
+    Keep,
+    Leave,
+    Look,
+    Mark,
+    Refuse,
+    Remove,
+    Start,
+    Step,
+    said,
+)
+from sandpool.controllers.claim.view import ClaimView
+from sandpool.kube.errors import ApiError, Conflict, NotFound, SandpoolError, TooManyRequests
+from sandpool.kube.lanes import Lane, lane_of
+from sandpool.loop.clock import Clock
+from sandpool.loop.errors import Terminal
+from sandpool.loop.events import Events
+from sandpool.loop.outcome import Done
+from sandpool.loop.writes import Writes
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
+from sandpool.model.expiry import claim_end
+from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, SANDBOXES
+from sandpool.model.reasons import Reason, Type
+from sandpool.model.sandbox import Sandbox
+from sandpool.telemetry.log import logger
+from sandpool.telemetry.story import note
+
+log = logger(__name__)
+
+
+class Work:
+    def __init__(
+        self,
+        writes: Writes,
+        observer: Observer,
+        assigner: Assigner,
+        memory: Memory,
+        handover: Handover,
+        publisher: Publisher,
+        clock: Clock,
+        events: Events,
+        options: Options,
+        wake: Callable[[Woken], None],
+    ) -> None:
+        self._writes = writes
+        self._assigner = assigner
+        self._memory = memory
+        self._handover = handover
+        self._publisher = publisher
+        self._clock = clock
+        self._events = events
+        self._options = options
+        self._wake = wake
+        self._keeper = Keeper(writes, observer, memory, publisher, clock, options)
+        self._expiry = Expiry(writes, publisher, clock, events)
+
+    async def do(self, step: Step, view: ClaimView) -> Done | None:
+        match step:
+            case Ask():
+                return await self._ask(step, view)
+            case Start():
+                return await self._start(view)
+            case Refuse():
+                return await self._refuse(step, view)
+            case Look(name):
+                await self._look(name, view)
+                return None
+            case Bind(sandbox):
+                return await self._bind(view.claim, sandbox)
+        self._forget(view.claim)  # from here on it needs nothing from a pool
+        match step:
+            case Keep(sandbox):
+                return await self._keeper.keep(view, sandbox)
+            case Mark():
+                return await self._expiry.mark(view)
+            case Remove(foreground):
+                return await self._expiry.remove(view.claim, foreground=foreground)
+            case CleanUp(sandboxes):
+                return await self._expiry.clean_up(view, sandboxes)
+            case Leave():
+                return Done()
+
+    async def clear_legacy(self, view: ClaimView) -> None:
+        """A leftover is no reason to keep a claim waiting, nor to fail it."""
+        if view.legacy is None:
+            return
+        name, namespace = policy_name(view.claim.metadata.name), view.claim.metadata.namespace
+        try:
+            await self._writes.delete(NETWORK_POLICIES, name, namespace, preconditions=view.legacy)
+        except SandpoolError as error:
+            log.info("old policy not deleted", policy=name, error=f"{type(error).__name__}: {error}")
+
+    # A claim that looks for a sandbox
+
+    async def _ask(self, step: Ask, view: ClaimView) -> Done | None:
+        meta, notes = view.claim.metadata, self._memory.of(view.claim)
+        now = self._clock.now()
+        notes.waits_since = since = notes.waits_since or now
+        deadline = since + timedelta(seconds=self._options.patience)
+        decision = self._assigner.acquire(Claimant(meta.uid, meta.key), step.pool.metadata.uid, now, deadline)
+        self._wake(decision.woken)
+        match decision:
+            case Take(member):
+                return await self._take(view, member)
+            case Wait(until):
+                text = f"Waiting for a sandbox of pool {step.pool.metadata.name} to become ready"
+                return await self._rest(view, text, until)
+            case Cold(why):
+                note(f"start cold: {why.value}")
+                return await self._start(view)
+
+    async def _take(self, view: ClaimView, member: Member) -> Done | None:
+        """Transfer, then binding; the annotations go along and hold nothing up."""
+        claim = view.claim
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(self._announce(claim, member.key.name))
+            taken = await outcome_of(self._hand_over(claim, member))
+        if isinstance(taken, Terminal):
+            return await self._refuse(Refuse(taken.reason, taken.message), view)
+        if isinstance(taken, ApiError):
+            await self._tell_failure(claim, f"take sandbox {member.key.name}", taken)
+        if isinstance(taken, Exception):
+            raise taken
+        sandbox, done = taken
+        if sandbox is not None and self._options.annotations and not is_true(sandbox.status.conditions, Type.READY):
+            await self._publisher.annotate(claim, not_ready_after_all(claim))
+        return done
+
+    async def _hand_over(self, claim: SandboxClaim, member: Member) -> tuple[Sandbox | None, Done | None]:
+        sandbox = await self._handover.take(claim, member)
+        return sandbox, None if sandbox is None else await self._bind(claim, sandbox)
+
+    async def _announce(self, claim: SandboxClaim, sandbox: str) -> None:
+        if not self._options.annotations:
+            return
+        patch = annotations_patch(claim, sandbox, self._memory.of(claim), self._clock.now())
+        if patch is not None:
+            with lane_of(Lane.BACKGROUND):  # nobody waits for them, and in a burst they would go before bindings
+                await self._publisher.annotate(claim, patch)
+
+    async def _bind(self, claim: SandboxClaim, sandbox: Sandbox) -> Done | None:
+        match await self._handover.bind(claim, sandbox):
+            case settle.ClaimGone():
+                note("the claim is gone")
+                self._memory.gone(claim)
+                return Done()  # what it owned is collected
+            case settle.Surplus(kept):
+                note(f"sandbox {sandbox.metadata.name} is surplus: the claim has {kept}")
+            case settle.Bound(bound):
+                notes = self._memory.of(claim)
+                if is_true(bound.status.conditions, Type.READY):
+                    notes.first_ready = notes.first_ready or self._clock.now()
+                self._events.emit(CLAIMS, bound, *bound_news(claim, sandbox))
+        return None
+
+    async def _start(self, view: ClaimView) -> Done | None:
+        claim, notes = view.claim, self._memory.of(view.claim)
+        notes.waits_since = notes.waits_since or self._clock.now()
+        self._forget(claim)
+        step = cold_step(view, self._options.label_domains)
+        note(said(step))
+        match step:
+            case Refuse():
+                return await self._refuse(step, view)
+            case Hold(message):
+                return await self._rest(view, message, None)
+            case Create(sandbox):
+                return await self._create(claim, sandbox)
+
+    async def _create(self, claim: SandboxClaim, sandbox: Sandbox) -> Done | None:
+        try:
+            made = await self._handover.create(claim, sandbox)
+        except ApiError as error:
+            await self._tell_failure(claim, f"create sandbox {claim.metadata.name}", error)
+            raise
+        return None if made is None else await self._bind(claim, made)
+
+    async def _look(self, name: str, view: ClaimView) -> None:
+        """The answer enters the cache: the next step is decided on it."""
+        try:
+            await self._writes.get(SANDBOXES, name, view.claim.metadata.namespace)
+        except NotFound:
+            note(f"sandbox {name} is gone")
+
+    # A claim that rests without one
+
+    async def _refuse(self, step: Refuse, view: ClaimView) -> Done:
+        claim, now = view.claim, self._clock.now()
+        self._forget(claim)
+        self._memory.of(claim).waits_since = None
+        status = unbound(claim, step.reason, step.message, now)
+        if not same(claim.status, status):
+            told = await self._publisher.publish(claim, status)
+            if told is not None:
+                self._events.emit(CLAIMS, claim, *refusal_news(step))
+        return Done(again_at=claim_end(claim))
+
+    async def _rest(self, view: ClaimView, message: str, until: datetime | None) -> Done:
+        """Whoever is waited for will wake the claim. A wait of some length is told; where the status says something else, at once."""
+        claim, now = view.claim, self._clock.now()
+        since = self._memory.of(claim).waits_since or now
+        tell_at = since + timedelta(seconds=self._options.tell_after)
+        if now >= tell_at or misleads(claim):
+            await self._publisher.publish(claim, unbound(claim, Reason.SANDBOX_MISSING, message, now))
+            return Done(again_at=_earliest(until, claim_end(claim)))
+        return Done(again_at=_earliest(until, claim_end(claim), tell_at))
+
+    async def _tell_failure(self, claim: SandboxClaim, what: str, error: ApiError) -> None:
+        """What the server refuses is told; what is settled by trying again is not."""
+        if isinstance(error, Conflict | TooManyRequests | NotFound):
+            return
+        status = unbound(claim, Reason.RECONCILER_ERROR, f"Error seen: could not {what}: {error}", self._clock.now())
+        try:
+            if await self._publisher.publish(claim, status) is not None and not same(claim.status, status):
+                self._events.emit(CLAIMS, claim, Kind.WARNING, Reason.RECONCILER_ERROR, f"Could not {what}: {error}")
+        except SandpoolError as another:
+            log.debug("failure not told", error=f"{type(another).__name__}: {another}")
+
+    def _forget(self, claim: SandboxClaim) -> None:
+        self._wake(self._assigner.forget(claim.metadata.uid))
+
+
+def _earliest(*moments: datetime | None) -> datetime | None:
+    return min((moment for moment in moments if moment is not None), default=None)

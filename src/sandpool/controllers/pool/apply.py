@@ -1,0 +1,99 @@
+"""Does what a plan says. A failed step does not stop the others; creates and deletes each stop among themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.facts import Woken
+from sandpool.controllers.assigner.staleness import Staleness
+from sandpool.controllers.pool.batches import Job, run
+from sandpool.controllers.pool.body import owner_reference
+from sandpool.controllers.pool.creation import Current, Maker
+from sandpool.controllers.pool.member import missing_marks
+from sandpool.controllers.pool.memory import Memory
+from sandpool.controllers.pool.options import Options
+from sandpool.controllers.pool.outcome import Outcome
+from sandpool.controllers.pool.plan import Plan
+from sandpool.controllers.pool.removal import Remover
+from sandpool.controllers.pool.view import PoolView
+from sandpool.kube.errors import NotFound, SandpoolError
+from sandpool.loop.cache import Cache
+from sandpool.loop.writes import Writes
+from sandpool.model.kinds import SANDBOXES
+from sandpool.model.metadata import Key, Uid
+from sandpool.model.patches import merge_patch
+from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.sandbox import Sandbox
+from sandpool.telemetry.story import note
+
+
+class Hands:
+    def __init__(
+        self,
+        writes: Writes,
+        sandboxes: Cache[Sandbox],
+        assigner: Assigner,
+        staleness: Staleness,
+        wake_claims: Callable[[Woken], object],
+        random: Callable[[], float],
+        options: Options,
+    ) -> None:
+        self._writes = writes
+        self._sandboxes = sandboxes
+        self._staleness = staleness
+        self._options = options
+        self._maker = Maker(writes, sandboxes, random, options)
+        self._remover = Remover(writes, sandboxes, assigner, wake_claims)
+
+    async def settle(self, pool: SandboxWarmPool, memory: Memory, outcome: Outcome) -> None:
+        """What became of creates without an answer."""
+        if memory.unsettled:
+            await self._maker.settle(pool, memory, outcome)
+
+    async def apply(self, view: PoolView, memory: Memory, plan: Plan, current: Current, outcome: Outcome) -> None:
+        pool, most = view.pool, self._options.concurrency
+        kept: list[Job] = [partial(self._own, pool, orphan.name, orphan.uid, outcome) for orphan in plan.adopt]
+        kept += [partial(self._own, pool, member.name, member.uid, outcome) for member in plan.mark]
+        await run(kept, most, most)
+        blueprint = self._staleness.blueprint(view.template) if view.template is not None else ""
+        await self._maker.make(view, blueprint, memory, plan.creates, current, outcome)
+        gone: list[Job] = [partial(self._remover.remove, pool, memory, one, outcome) for one in plan.removals]
+        gone += [partial(self._remover.discard, pool, orphan, outcome) for orphan in plan.discard]
+        await run(gone, most, most)
+
+    async def _own(self, pool: SandboxWarmPool, name: str, uid: Uid, outcome: Outcome) -> bool:
+        """The sandbox becomes a member, or gets the labels of one back. Pinned: a claim may have taken it meanwhile."""
+        sandbox = self._sandboxes.get(Key(pool.metadata.namespace, name))
+        if sandbox is None or sandbox.metadata.uid != uid:
+            return True
+        body = _owned(sandbox, pool)
+        if body is None:
+            return True
+        note(f"mark {name}")
+        try:
+            await self._writes.patch(SANDBOXES, name, merge_patch({"metadata": body}), pool.metadata.namespace)
+        except NotFound:
+            pass  # the watch will say so
+        except SandpoolError as error:
+            outcome.errors.append(error)
+            return False
+        return True
+
+
+def _owned(sandbox: Sandbox, pool: SandboxWarmPool) -> dict[str, Any] | None:
+    meta = sandbox.metadata
+    owner = meta.controller
+    if owner is not None and owner.uid != pool.metadata.uid:
+        return None
+    body: dict[str, Any] = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    if marks := missing_marks(sandbox, pool.metadata.name):
+        body["labels"] = marks
+    if owner is None:
+        references = (*meta.owner_references, owner_reference(pool))
+        body["ownerReferences"] = [msgspec.to_builtins(reference) for reference in references]
+    return body

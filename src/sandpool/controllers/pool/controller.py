@@ -1,0 +1,149 @@
+"""The warm pool controller: observe, plan, apply, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.facts import Woken
+from sandpool.controllers.assigner.staleness import Staleness
+from sandpool.controllers.pool.apply import Hands
+from sandpool.controllers.pool.ledger import Ledger
+from sandpool.controllers.pool.memory import Memory
+from sandpool.controllers.pool.news import news
+from sandpool.controllers.pool.observe import Basis, Caches, Observer, basis_of
+from sandpool.controllers.pool.options import Options
+from sandpool.controllers.pool.outcome import Outcome
+from sandpool.controllers.pool.plan import Plan, look_again_at, plan_pool
+from sandpool.controllers.pool.status import Haste, haste, status_of, status_patch
+from sandpool.controllers.pool.triggers import Triggers
+from sandpool.controllers.pool.view import PoolView
+from sandpool.kube.errors import Invalid, NotFound
+from sandpool.loop.clock import Clock
+from sandpool.loop.controller import Controller, Limits
+from sandpool.loop.events import Events, NullEvents
+from sandpool.loop.outcome import Done
+from sandpool.loop.writes import Writes
+from sandpool.model.kinds import POOLS
+from sandpool.model.metadata import Key
+from sandpool.model.pool import SandboxWarmPoolStatus
+from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.trace import NullTracer, Tracer
+
+__all__ = ["NAME", "Caches", "PoolController"]
+
+NAME = "pool"
+_TICK = 0.001  # seconds; less than that is no reason to come back
+
+
+class PoolController:
+    """`writes` must know all of `caches`. Run `loop`. `wake_claims` is told which claims should ask the assigner again."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        caches: Caches,
+        assigner: Assigner,
+        staleness: Staleness,
+        random: Callable[[], float],
+        clock: Clock,
+        metrics: Metrics,
+        story: Story,
+        *,
+        wake_claims: Callable[[Woken], object],
+        events: Events = NullEvents(),
+        options: Options = Options(),
+        limits: Limits = Limits(workers=4),
+        tracer: Tracer = NullTracer(),
+    ) -> None:
+        self._writes = writes
+        self._clock = clock
+        self._events = events
+        self._options = options
+        self._ledger = Ledger(caches.sandboxes, staleness, options)
+        self._observer = Observer(caches, self._ledger, assigner, staleness)
+        self._hands = Hands(writes, caches.sandboxes, assigner, staleness, wake_claims, random, options)
+        self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
+        Triggers(self.loop, caches, clock, options).connect(self._ledger)
+
+    @property
+    def remembered(self) -> int:
+        """Of how many pools something is kept in memory."""
+        return len(self._ledger)
+
+    async def reconcile(self, key: Key) -> Done:
+        outcome = Outcome()
+        if (pool := self._observer.pool(key)) is None:
+            self._ledger.forget(key)  # its members are collected with it
+            return Done()
+        memory = self._ledger.memory(pool)
+        await self._hands.settle(pool, memory, outcome)
+        view = self._observer.view(key)
+        if view is None or view.pool.metadata.uid != pool.metadata.uid:
+            return Done()  # it is going, or another one: that has woken us
+        plan = plan_pool(view, self._options, self._clock.now())
+        memory.hold, memory.tokens = plan.hold, plan.tokens
+        current = partial(self._current, basis_of(view.pool, view.template))
+        await self._hands.apply(view, memory, plan, current, outcome)
+        wait = await self._publish(key, memory)
+        outcome.raise_all()
+        again_at = look_again_at(plan, memory.roster, self._clock.now())
+        return Done(again_at=again_at, again_after=self._again(plan, outcome, wait))
+
+    def _current(self, basis: Basis) -> bool:
+        """Whether what was decided on is still so. Counts may have changed: they are for the next pass."""
+        return self._observer.basis(basis.key) == basis
+
+    def _again(self, plan: Plan, outcome: Outcome, wait: float | None) -> float | None:
+        waits = [] if wait is None else [wait]
+        if outcome.reserved:  # nobody tells when a claim gives a member back
+            waits.append(self._options.moment)
+        elif plan.more:
+            waits.append(0.0)
+        if outcome.again:
+            waits.append(0.0)
+        return min(waits, default=None)
+
+    async def _publish(self, key: Key, memory: Memory) -> float | None:
+        """Tells what differs, or answers how many seconds it will still wait."""
+        view = self._observer.view(key)
+        if view is None:
+            return None
+        pool, status = view.pool, status_of(view, self._clock.now())
+        patch = status_patch(pool, status)
+        if patch is None:
+            memory.untold, memory.told = None, status
+            return None
+        wait = self._wait(memory, haste(pool.status, status))
+        if wait > _TICK:
+            return wait
+        note("; ".join(f"tell {one.type} {one.status} {one.reason}" for one in status.conditions))
+        memory.told = status
+        try:
+            await self._writes.patch_status(POOLS, key.name, patch, key.namespace)
+        except NotFound:
+            return None  # the watch will say so
+        except Invalid as error:
+            if error.causes:
+                raise
+            return None  # another pool has the name now, and the watch will say so
+        memory.untold, memory.written = None, self._clock.monotonic()
+        self._tell(view, status)
+        return None
+
+    def _wait(self, memory: Memory, urgency: Haste) -> float:
+        now, moment = self._clock.monotonic(), self._options.moment
+        if memory.untold is None:
+            memory.untold = now
+        if urgency is Haste.NOW:
+            return 0.0
+        written = memory.written if memory.written is not None else now - moment
+        due = written + moment
+        return (due if urgency is Haste.SOON else max(due, memory.untold + moment)) - now
+
+    def _tell(self, view: PoolView, status: SandboxWarmPoolStatus) -> None:
+        told = news(view.pool.status, status)
+        if told is not None:
+            self._events.emit(POOLS, view.pool, told.kind, told.reason, told.message, told.action)

@@ -1,0 +1,25 @@
+"""What can be chosen about the pool controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    batch: int = 300
+    """Creates, and deletes, of one pool in one pass."""
+    concurrency: int = 32
+    """Writes of one pass that are under way at once. After a failure they start with one and double."""
+    replenish_delay: float = 0.0
+    """Seconds that refilling waits after members were taken; 0: not at all. Each further loss begins the wait anew."""
+    longest_hold: float = 4.0
+    """So many delays after the first loss refilling begins in any case: steady arrivals must not drain a pool."""
+    refill_rate: float = 0.0
+    """Creates a second of one pool; 0: no limit."""
+    readiness_grace: float = 300.0
+    """Seconds that a member may be not Ready before it is replaced. One that finds no node is kept."""
+    longest_grace: float = 3600.0
+    """A broken template must not churn for ever: each generation of replacements waits twice as long, up to this."""
+    moment: float = 1.0
+    """Seconds that a status difference waits for company, and at least between two writes of a pool's status."""

@@ -1,0 +1,121 @@
+"""What a pool's status should say, when it is worth writing, and the patch that makes it say so. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sandpool.controllers.pool.member import Rank
+from sandpool.controllers.pool.view import PoolView
+from sandpool.model.conditions import Truth, find, put
+from sandpool.model.labels import pool_selector
+from sandpool.model.patches import Patch, json_patch
+from sandpool.model.pool import SandboxWarmPool, SandboxWarmPoolStatus, UpdateStrategyType
+from sandpool.model.reasons import Reason, Type
+
+TROUBLE = frozenset(
+    {Reason.TEMPLATE_NOT_FOUND, Reason.NETWORK_POLICY_PENDING, Reason.CREATION_FAILED, Reason.NOT_PROGRESSING}
+)
+
+
+class Verdict(NamedTuple):
+    status: Truth
+    reason: Reason
+    message: str
+
+
+class Haste(Enum):
+    """How soon a difference is told."""
+
+    NOW = "now"  # somebody changed the spec and looks at observedGeneration
+    SOON = "soon"  # at once, unless the status was written a moment ago
+    LATER = "later"  # it waits a moment for company
+
+
+def status_of(view: PoolView, now: datetime) -> SandboxWarmPoolStatus:
+    pool, roster = view.pool, view.roster
+    known = view.template is not None  # otherwise nobody can say what is up to date
+    conditions = pool.status.conditions
+    for type_, verdict in ((Type.READY, _ready(view)), (Type.PROGRESSING, _progressing(view, now))):
+        conditions = put(conditions, type_, *verdict, generation=pool.metadata.generation, now=now)
+    return SandboxWarmPoolStatus(
+        replicas=roster.staying,
+        ready_replicas=roster.ready,
+        updated_replicas=roster.fresh if known else 0,
+        updated_ready_replicas=roster.count((Rank.FRESH_READY,)) if known else 0,
+        selector=pool_selector(pool.metadata.name),
+        observed_generation=pool.metadata.generation,
+        conditions=conditions,
+    )
+
+
+def status_patch(pool: SandboxWarmPool, new: SandboxWarmPoolStatus) -> Patch | None:
+    """The whole status, of this very pool; None if nothing differs. Nobody else writes it. Numbers are there even if 0."""
+    if new == pool.status:
+        return None
+    value: dict[str, Any] = {
+        "replicas": new.replicas,
+        "readyReplicas": new.ready_replicas,
+        "updatedReplicas": new.updated_replicas,
+        "updatedReadyReplicas": new.updated_ready_replicas,
+        "observedGeneration": new.observed_generation,
+        "selector": new.selector,
+        "conditions": msgspec.json.decode(msgspec.json.encode(new.conditions)),
+    }
+    test = {"op": "test", "path": "/metadata/uid", "value": str(pool.metadata.uid)}
+    return json_patch([test, {"op": "add", "path": "/status", "value": value}])
+
+
+def haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus) -> Haste:
+    if old.observed_generation != new.observed_generation:
+        return Haste.NOW
+    if bool(old.ready_replicas) != bool(new.ready_replicas) or trouble(old) != trouble(new):
+        return Haste.SOON
+    return Haste.LATER
+
+
+def trouble(status: SandboxWarmPoolStatus) -> str:
+    """The reason why the pool does not get further; empty if there is none."""
+    found = find(status.conditions, Type.PROGRESSING)
+    return found.reason if found is not None and found.reason in TROUBLE else ""
+
+
+def _ready(view: PoolView) -> Verdict:
+    ready, wanted = view.roster.ready, view.replicas
+    if view.template is None and view.obstacle is not None:
+        return Verdict(Truth.FALSE, Reason.TEMPLATE_NOT_FOUND, view.obstacle.message)
+    message = f"{ready} of {wanted} members are ready"
+    if ready >= wanted:
+        return Verdict(Truth.TRUE, Reason.MEMBERS_READY, message)
+    return Verdict(Truth.FALSE, Reason.MEMBERS_NOT_READY, message)
+
+
+def _progressing(view: PoolView, now: datetime) -> Verdict:
+    roster, wanted = view.roster, view.replicas
+    if view.obstacle is not None:
+        return Verdict(Truth.FALSE, *view.obstacle)
+    if (still := _standstill(view, now)) is not None:
+        return still
+    template = view.pool.spec.sandbox_template_ref.name
+    if roster.stale and view.strategy is not UpdateStrategyType.ON_REPLENISH:
+        message = f"{roster.stale} of {roster.staying} members were made before SandboxTemplate {template} changed"
+        return Verdict(Truth.TRUE, Reason.ROLLING_OUT, message)
+    if roster.ready < wanted:
+        message = f"{roster.staying} of {wanted} members exist, {roster.ready} are ready"
+        return Verdict(Truth.TRUE, Reason.REPLENISHING, message)
+    return Verdict(Truth.FALSE, Reason.UP_TO_DATE, "Nothing is left to do")
+
+
+def _standstill(view: PoolView, now: datetime) -> Verdict | None:
+    roster, template = view.roster, view.pool.spec.sandbox_template_ref.name
+    if view.failed and roster.staying < view.replicas:
+        return Verdict(Truth.FALSE, Reason.CREATION_FAILED, view.failed)
+    if (member := roster.unplaced(now)) is not None:
+        message = f"Sandbox {member.name} finds no node: {member.said}; add nodes, or ask for less in {template}"
+        return Verdict(Truth.FALSE, Reason.NOT_PROGRESSING, message)
+    if view.struck:
+        return Verdict(Truth.FALSE, Reason.NOT_PROGRESSING, f"{view.struck}; look at SandboxTemplate {template}")
+    return None

@@ -1,0 +1,59 @@
+"""How many members come now: as many as are missing, unless something holds them back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandpool.controllers.pool.options import Options
+from sandpool.controllers.pool.pace import Hold, Tokens, filled, held, next_hold, next_token, spent
+from sandpool.controllers.pool.view import PoolView
+from sandpool.model.pool import UpdateStrategyType
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    count: int
+    more: bool  # a batch was not enough
+    hold: Hold
+    tokens: Tokens | None
+    again_at: datetime | None  # when time alone lets more come
+
+
+def supply(view: PoolView, options: Options, now: datetime) -> Supply:
+    hold = _hold(view, options, now)
+    rate = options.refill_rate
+    tokens = filled(view.tokens, rate, now) if rate > 0 else None
+    wanted = missing(view) if view.obstacle is None else 0
+    granted = 0 if held(hold, now) else wanted
+    if tokens is not None:
+        granted = min(granted, int(tokens.left))
+    count = min(granted, options.batch)
+    tokens = spent(tokens, count) if tokens is not None else None
+    short = wanted > count
+    again_at = min(_moments(hold, tokens, rate, now), default=None) if short else None
+    return Supply(count, count < granted, hold, tokens, again_at)
+
+
+def missing(view: PoolView) -> int:
+    """Everything that may exist counts. A rolling update makes no more fresh ones than are wanted in the end."""
+    room = view.replicas + view.bounds.surge - view.population
+    if view.strategy is not UpdateStrategyType.ROLLING_UPDATE:
+        return max(0, room)
+    fresh = view.population - len(view.roster) + view.roster.fresh
+    return max(0, min(room, view.replicas - fresh))
+
+
+def _hold(view: PoolView, options: Options, now: datetime) -> Hold:
+    full = view.roster.staying >= view.replicas
+    return next_hold(
+        view.hold, view.losses, full=full, delay=options.replenish_delay, longest=options.longest_hold, now=now
+    )
+
+
+def _moments(hold: Hold, tokens: Tokens | None, rate: float, now: datetime) -> Iterator[datetime]:
+    if hold.until is not None and held(hold, now):
+        yield hold.until
+    elif tokens is not None:
+        yield next_token(tokens, rate)

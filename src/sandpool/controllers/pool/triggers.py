@@ -1,0 +1,128 @@
+"""Who wakes a pool, and how soon. Always in the second lane: what a claim waits for goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from sandpool.controllers.pool.ledger import Ledger
+from sandpool.controllers.pool.member import Member
+from sandpool.controllers.pool.memory import Memory
+from sandpool.controllers.pool.observe import Caches, Mark, orphan_of
+from sandpool.controllers.pool.options import Options
+from sandpool.controllers.pool.roster import Roster
+from sandpool.loop.clock import Clock
+from sandpool.loop.controller import Controller
+from sandpool.loop.index import Index
+from sandpool.loop.queue import Priority
+from sandpool.model import labels
+from sandpool.model.core import NetworkPolicy
+from sandpool.model.metadata import Key
+from sandpool.model.names import name_hash
+from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.sandbox import Sandbox
+from sandpool.model.template import GROUP, SandboxTemplate
+
+
+def wake_after(old: Member | None, new: Member | None, ours: bool, roster: Roster, moment: float) -> float | None:
+    """Seconds until the pool should look at what became of a member; None: it need not. `ours`: we are just making it."""
+    if new is None:
+        return 0.0
+    if old is None:
+        return None if ours else 0.0
+    if _decisive(old) != _decisive(new):
+        return 0.0
+    if old.ready != new.ready:
+        edge = roster.ready == (1 if new.ready else 0)
+        return 0.0 if edge or roster.stale else moment
+    return moment if (old.since, old.placed, old.said) != (new.since, new.placed, new.said) else None
+
+
+def _decisive(member: Member) -> tuple[bool, ...]:
+    return member.leaving, member.stale, member.marked
+
+
+class Triggers:
+    def __init__(self, loop: Controller[Key], caches: Caches, clock: Clock, options: Options) -> None:
+        self.loop = loop
+        self.caches = caches
+        self.clock = clock
+        self.options = options
+        self.by_template: Index[SandboxWarmPool, Key] = caches.pools.index(template_of)
+        self.by_mark: Index[SandboxWarmPool, Mark] = caches.pools.index(mark_of)
+
+    def connect(self, ledger: Ledger) -> None:
+        caches, loop = self.caches, self.loop
+        ledger.connect(self._member)
+        caches.pools.subscribe(partial(self._status, ledger))
+        loop.on(caches.pools, lambda pool: (pool.metadata.key,), reduce=_of_pool, priority=Priority.SECOND)
+        loop.on(caches.templates, self._of_template_name, reduce=_of_template, priority=Priority.SECOND)
+        loop.on(caches.policies, self._of_policy_template, reduce=_of_policy, priority=Priority.SECOND)
+        loop.on(caches.sandboxes, self._of_orphan, reduce=_orphaned, priority=Priority.SECOND, cause="orphan")
+
+    def _member(self, key: Key, memory: Memory, old: Member | None, new: Member | None) -> None:
+        ours = new is not None and new.name in memory.unsettled
+        after = wake_after(old, new, ours, memory.roster, self.options.moment)
+        if after is not None:
+            self._wake(key, memory, "member", after)
+
+    def _status(self, ledger: Ledger, old: SandboxWarmPool | None, new: SandboxWarmPool | None) -> None:
+        """Our own writes wake nobody. What somebody else writes, such as a leader that does not know yet that it is none,
+        is put right a moment later."""
+        if old is None or new is None or old.status == new.status:
+            return
+        memory = ledger.known(new)
+        if memory is not None and memory.told is not None and memory.told != new.status:
+            self._wake(new.metadata.key, memory, "status", self.options.moment)
+
+    def _wake(self, key: Key, memory: Memory, cause: str, after: float) -> None:
+        if memory.untold is None:
+            memory.untold = self.clock.monotonic()
+        self.loop.wake(key, cause, Priority.SECOND, after=after)
+
+    def _of_template_name(self, template: SandboxTemplate) -> Iterable[Key]:
+        return _keys(self.by_template.get(template.metadata.key))
+
+    def _of_policy_template(self, policy: NetworkPolicy) -> Iterable[Key]:
+        """A policy that lets members be made says whose it is."""
+        meta, owner = policy.metadata, policy.metadata.controller
+        name = meta.annotations.get(labels.TEMPLATE_REF, "")
+        if owner is not None and (owner.group, owner.kind) == (GROUP, SandboxTemplate.kind):
+            name = owner.name
+        return _keys(self.by_template.get(Key(meta.namespace, name))) if name else ()
+
+    def _of_orphan(self, sandbox: Sandbox) -> Iterable[Key]:
+        return [key for mark in orphan_of(sandbox) for key in _keys(self.by_mark.get(mark))]
+
+
+def template_of(pool: SandboxWarmPool) -> tuple[Key, ...]:
+    return (Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name),)
+
+
+def mark_of(pool: SandboxWarmPool) -> tuple[Mark, ...]:
+    return ((pool.metadata.namespace, name_hash(pool.metadata.name)),)
+
+
+def _keys(pools: Iterable[SandboxWarmPool]) -> list[Key]:
+    return [pool.metadata.key for pool in pools]
+
+
+def _of_pool(pool: SandboxWarmPool) -> object:
+    """Our own status patches change nothing of it."""
+    return pool.metadata.uid, pool.metadata.generation, pool.metadata.leaving
+
+
+def _of_template(template: SandboxTemplate) -> object:
+    return template.metadata.uid, template.metadata.generation, template.metadata.leaving
+
+
+def _of_policy(policy: NetworkPolicy) -> object:
+    meta = policy.metadata
+    marks = meta.labels.get(labels.TEMPLATE_REF_HASH), meta.annotations.get(labels.TEMPLATE_REF)
+    return meta.uid, meta.leaving, marks, meta.owner_references
+
+
+def _orphaned(sandbox: Sandbox) -> object:
+    """None: it has an owner, or is no pool's."""
+    marks = orphan_of(sandbox)
+    return (marks, sandbox.metadata.generation, sandbox.metadata.leaving) if marks else None

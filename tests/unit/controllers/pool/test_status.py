@@ -1,0 +1,139 @@
+"""What a pool's status says, when it is written, and what becomes an Event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sandpool.controllers.pool.news import news
+from sandpool.controllers.pool.status import Haste, haste, status_of, status_patch
+from sandpool.controllers.pool.view import Obstacle, PoolView
+from sandpool.loop.events import Kind
+from sandpool.model.conditions import Condition, find
+from sandpool.model.labels import WARM_POOL
+from sandpool.model.names import name_hash
+from sandpool.model.pool import SandboxWarmPoolStatus
+from sandpool.model.reasons import Reason
+from unit.controllers.pool.views import NOW, a_member, a_view, later, ready
+
+NO_TEMPLATE: dict[str, Any] = {"template": None, "obstacle": Obstacle(Reason.TEMPLATE_NOT_FOUND, "no template")}
+
+
+def said(view: PoolView, type_: str) -> tuple[str, str]:
+    condition = find(status_of(view, NOW).conditions, type_)
+    assert condition is not None
+    return condition.status, condition.reason
+
+
+def test_counts() -> None:
+    members = [ready(1), ready(2, stale=True), a_member(3), a_member(4, stale=True), ready(5, leaving=True)]
+    status = status_of(a_view(members, 4), NOW)
+    assert (status.replicas, status.ready_replicas) == (4, 2)
+    assert (status.updated_replicas, status.updated_ready_replicas) == (2, 1)
+    assert status.selector == f"{WARM_POOL}={name_hash('p')}"
+    assert status.observed_generation == 4
+
+
+@pytest.mark.parametrize(("count", "reason"), [(0, "MembersNotReady"), (1, "MembersNotReady"), (3, "MembersReady")])
+def test_ready(count: int, reason: str) -> None:
+    members = [ready(n) for n in range(count)] + [a_member(n) for n in range(count, 3)]
+    view = a_view(members, 3)
+    assert status_of(view, NOW).ready_replicas == count
+    assert said(view, "Ready") == (str(count == 3), reason)
+
+
+def test_nothing_wanted_is_ready() -> None:
+    assert said(a_view([], 0), "Ready") == ("True", "MembersReady")
+
+
+PROGRESS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "full": ({"members": [ready(n) for n in range(3)]}, ("False", "UpToDate")),
+    "empty": ({}, ("True", "Replenishing")),
+    "not ready yet": ({"members": [a_member(n) for n in range(3)]}, ("True", "Replenishing")),
+    "rolling": (
+        {"members": [ready(1, stale=True)], "strategy": "RollingUpdate", "replicas": 1},
+        ("True", "RollingOut"),
+    ),
+    "recreating": ({"members": [ready(1, stale=True)], "strategy": "Recreate", "replicas": 1}, ("True", "RollingOut")),
+    "stale and left so": ({"members": [ready(1, stale=True)], "replicas": 1}, ("False", "UpToDate")),
+    "no template": (NO_TEMPLATE, ("False", "TemplateNotFound")),
+    "no policy": ({"obstacle": Obstacle(Reason.NETWORK_POLICY_PENDING, "m")}, ("False", "NetworkPolicyPending")),
+    "no node": ({"members": [a_member(1, age=301, placed=False)], "replicas": 1}, ("False", "NotProgressing")),
+    "no node for a short while": (
+        {"members": [a_member(1, age=299, placed=False)], "replicas": 1},
+        ("True", "Replenishing"),
+    ),
+    "given up": ({"struck": "Sandbox p-1 was replaced"}, ("False", "NotProgressing")),
+    "not accepted": ({"failed": "quota"}, ("False", "CreationFailed")),
+    "not accepted, nor missing": ({"failed": "quota", "replicas": 0}, ("False", "UpToDate")),
+}
+
+
+@pytest.mark.parametrize("case", PROGRESS)
+def test_progress(case: str) -> None:
+    given, expected = PROGRESS[case]
+    assert said(a_view(**given), "Progressing") == expected
+
+
+def test_without_a_template_nothing_is_up_to_date() -> None:
+    view = a_view([ready(n) for n in range(3)], **NO_TEMPLATE)
+    assert status_of(view, NOW).updated_replicas == 0
+    assert said(view, "Ready") == ("False", "TemplateNotFound")
+
+
+def test_no_difference_no_patch() -> None:
+    view = a_view([ready(n) for n in range(3)])
+    status = status_of(view, NOW)
+    pool = msgspec.structs.replace(view.pool, status=status)
+    later_view = PoolView(pool, view.template, view.roster)
+    assert status_patch(pool, status_of(later_view, later(60))) is None
+
+
+def test_the_patch_is_for_this_very_pool_and_writes_zeros() -> None:
+    view = a_view([], 0)
+    patch = status_patch(view.pool, status_of(view, NOW))
+    assert patch is not None
+    test, change = patch.body
+    assert test == {"op": "test", "path": "/metadata/uid", "value": "pool-uid"}
+    assert {key: change["value"][key] for key in ("replicas", "readyReplicas")} == {"replicas": 0, "readyReplicas": 0}
+    assert change["path"] == "/status"
+
+
+def status(ready: int = 1, generation: int = 1, reason: str = "UpToDate") -> SandboxWarmPoolStatus:
+    condition = Condition(type="Progressing", status="False", last_transition_time=NOW, reason=reason, message="m")
+    return SandboxWarmPoolStatus(ready_replicas=ready, observed_generation=generation, conditions=(condition,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (status(), status(generation=2), Haste.NOW),
+        (status(0), status(1), Haste.SOON),
+        (status(2), status(0), Haste.SOON),
+        (status(2), status(3), Haste.LATER),
+        (status(), status(reason="NotProgressing"), Haste.SOON),
+        (status(), status(reason="Replenishing"), Haste.LATER),
+    ],
+)
+def test_haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus, expected: Haste) -> None:
+    assert haste(old, new) is expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("UpToDate", "Replenishing", None),
+        ("Replenishing", "NotProgressing", (Kind.WARNING, "WarmPoolNotProgressing")),
+        ("NotProgressing", "NotProgressing", None),
+        ("NotProgressing", "Replenishing", (Kind.NORMAL, "WarmPoolProgressing")),
+        ("Replenishing", "CreationFailed", (Kind.WARNING, "WarmPoolNotProgressing")),
+        ("UpToDate", "TemplateNotFound", (Kind.WARNING, "TemplateNotFound")),
+        ("TemplateNotFound", "Replenishing", None),
+        ("Replenishing", "NetworkPolicyPending", None),
+    ],
+)
+def test_news(old: str, new: str, told: tuple[Kind, str] | None) -> None:
+    found = news(status(reason=old), status(reason=new))
+    assert (found and (found.kind, found.reason)) == told
