@@ -9,30 +9,29 @@ trap 'sandpool down >/dev/null 2>&1 || true; rm -rf "$here"' EXIT
 
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
 show() { printf '$ %s\n' "$*"; "$@"; }
+kubectl=$(command -v kubectl || true)
 
-say "A Kubernetes API on this machine, from one command"
+say "A cluster on this machine, from one command"
 show sandpool up --detach --port 0
-show sandpool status
-
-say "It serves the Agent Sandbox kinds to any Kubernetes client"
 export KUBECONFIG="$SANDPOOL_DATA_DIR/kubeconfig"
-if command -v kubectl >/dev/null; then
-  show kubectl api-resources --api-group=extensions.agents.x-k8s.io
-  show kubectl apply -f examples/01-pool-and-claim
-  show kubectl get sandboxtemplates,sandboxwarmpools,sandboxclaims
-  show kubectl explain sandboxclaim.spec.lifecycle
+
+say "A pool of warm sandboxes, and a claim that takes one (backend hollow: no process runs in them yet)"
+show python examples/01-pool-and-claim/claim.py
+if [ -n "$kubectl" ]; then
+  show kubectl wait '--for=jsonpath={.status.readyReplicas}=3' sandboxwarmpool/python --timeout=60s
+  show kubectl get sandboxwarmpools,sandboxclaims,sandboxes,pods
   say "Bad input is answered precisely"
   printf '$ kubectl patch sandboxwarmpool python …\n'
   kubectl patch sandboxwarmpool python --type=merge -p '{"spec":{"replicas":"many"}}' || true
-else
-  python examples/01-pool-and-claim/apply.py
 fi
+show sandpool status
 
-say "It survives kill -9 with every acknowledged object"
+say "It survives kill -9: the claim keeps its sandbox, the pool stays full"
 pid=$(sandpool status -o json | python -c 'import json,sys; print(json.load(sys.stdin)["pid"])')
 show kill -9 "$pid"
 show sandpool up --detach --port 0
-if command -v kubectl >/dev/null; then show kubectl get sandboxwarmpools; fi
+show python examples/01-pool-and-claim/claim.py
+if [ -n "$kubectl" ]; then show kubectl get sandboxclaims,sandboxes; fi
 
 say "It can be backed up and restored while it runs"
 show sandpool backup "$here/backup.db"
@@ -41,7 +40,7 @@ show sandpool restore "$here/backup.db"
 say "Access can be bound to one namespace"
 printf '$ sandpool token --namespace default --duration 1h > team.kubeconfig\n'
 sandpool token --namespace default --duration 1h >"$here/team.kubeconfig"
-if command -v kubectl >/dev/null; then
+if [ -n "$kubectl" ]; then
   show kubectl --kubeconfig "$here/team.kubeconfig" get nodes || true
 fi
 

@@ -45,6 +45,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str
     version: str
     started: str
+    backend: str = "none"
 
 
 def default_data_dir() -> Path:

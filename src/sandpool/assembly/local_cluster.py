@@ -1,7 +1,8 @@
 """A cluster on this machine: the parts of local/ put together, started in order and stopped in order.
 
 Order of the start: the data directory's lock, the store, the first namespaces, the cluster's own controllers, the API server,
-and only then the word that it is ready. The stop goes the other way round, so that nothing acknowledged is left undone.
+the kubelet, our four controllers, and only then the word that it is ready. The stop goes the other way round, so that nothing
+acknowledged is left undone.
 """
 
 from __future__ import annotations
@@ -11,18 +12,24 @@ import gc
 import os
 import signal
 import uuid
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
-from sandpool.assembly.data_dir import DataDir, Running
+from sandpool.assembly.controllers import Telling
+from sandpool.assembly.data_dir import DataDir, Lock, Running
+from sandpool.assembly.lifetimes import Work, beside, first_error
+from sandpool.assembly.local_control import LocalControl
 from sandpool.kube.errors import SandpoolError
 from sandpool.local.api import LocalApi
-from sandpool.local.apiserver.access.directory import open_access
+from sandpool.local.apiserver.access.directory import Access, open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.local.apiserver.handlers.runtime import NoRuntime
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
+from sandpool.local.backends.hollow import HollowBackend
 from sandpool.local.collect import Collector
 from sandpool.local.expiry import LIFETIME, EventExpiry
 from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
@@ -35,9 +42,14 @@ from sandpool.loop.clock import Clock, SystemClock
 from sandpool.model import times
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.trace import NullTracer, Tracer
 from sandpool.version import __version__
 
 log = logger(__name__)
+
+BackendName = Literal["hollow", "none"]
+"""What pods become. hollow: everything but a process. none: nothing, the API server only keeps objects."""
+NOTHING_RUNS = "the backend hollow starts no process in a pod, so there is nothing to reach"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,9 @@ class LocalOptions:
     data_dir: DataDir
     host: str = "127.0.0.1"
     port: int = 0
+    backend: BackendName = "hollow"
+    events: bool = True  # whether controllers tell what they do as Events
+    tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
 
 
@@ -75,9 +90,40 @@ class StoreWatch:
         self.writable = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What everything else stands on."""
+
+    lock: Lock
+    store: Store
+    objects: Objects
+    watch: StoreWatch
+
+
 async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], stop: asyncio.Event) -> None:
     """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
-    directory, clock, metrics = options.data_dir, SystemClock(), Metrics()
+    clock, telling = SystemClock(), Telling(tracer=options.tracer)
+    async with _ground(options.data_dir, clock, telling.metrics) as ground:
+        api = LocalApi(ground.objects)
+        control = _control(options, api, clock, telling)
+        access = open_access(options.data_dir.access, (options.host,), clock.now())
+        server = _server(options, ground, access, control, telling, clock)
+        async with (
+            beside(**_housekeeping(ground, clock, options)),
+            _listening(server, options),
+            control.running(stop) if control else nullcontext(),
+        ):
+            write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
+            if not stop.is_set():
+                running = _running(options, server, clock)
+                ground.lock.publish(running)
+                ready(LocalCluster(api, running))
+            await stop.wait()
+            log.info("stopping")
+
+
+@asynccontextmanager
+async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
     directory.prepare()
     async with AsyncExitStack() as stack:
         lock = directory.take()
@@ -87,39 +133,47 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
         stack.push_async_callback(store.close)
         objects = Objects(store, clock.now, lambda: str(uuid.uuid4()))
         await ensure_namespaces(objects)
-        access = open_access(directory.access, (options.host,), clock.now())
-        settings = ServerOptions(
-            host=options.host,
-            port=options.port,
-            now=clock.now,
-            checks={"store": lambda: watch.writable},
-            actions={RESTORE_PATH: Restorer(store, directory).restore},
-        )
-        server = ApiServer(objects, access, settings, metrics=metrics)
-        async with asyncio.TaskGroup() as parts:
-            tasks = [
-                parts.create_task(part.run(), name=type(part).__name__)
-                for part in (
-                    Collector(store, objects, clock),
-                    NamespaceLife(store, objects, clock),
-                    EventExpiry(store, objects, clock, options.event_lifetime),
-                )
-            ]
-            await _listen(server, options)
-            write_kubeconfig(directory.kubeconfig, server.url, access.authority, access.admin_token)
-            running = _running(directory, server, clock)
-            lock.publish(running)
-            gc.collect()
-            gc.freeze()  # what is loaded now stays; the collector need not walk it again and again
-            ready(LocalCluster(LocalApi(objects), running))
-            await stop.wait()
-            log.info("stopping")
-            await server.stop()
-            for task in tasks:
-                task.cancel()
+        yield _Ground(lock, store, objects, watch)
 
 
-async def _listen(server: ApiServer, options: LocalOptions) -> None:
+def _control(options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling) -> LocalControl | None:
+    if options.backend == "none":
+        return None
+    return LocalControl(api, HollowBackend(clock), clock, telling, events=options.events)
+
+
+def _server(
+    options: LocalOptions,
+    ground: _Ground,
+    access: Access,
+    control: LocalControl | None,
+    telling: Telling,
+    clock: Clock,
+) -> ApiServer:
+    settings = ServerOptions(
+        host=options.host,
+        port=options.port,
+        now=clock.now,
+        checks={"store": lambda: ground.watch.writable, **(control.checks if control else {})},
+        actions={RESTORE_PATH: Restorer(ground.store, options.data_dir).restore},
+        stories=telling.story.of,
+    )
+    runtime = NoRuntime(NOTHING_RUNS) if control else NoRuntime()
+    return ApiServer(ground.objects, access, settings, metrics=telling.metrics, runtime=runtime)
+
+
+def _housekeeping(ground: _Ground, clock: Clock, options: LocalOptions) -> dict[str, Work]:
+    """What a cluster does for its objects whoever made them."""
+    store, objects = ground.store, ground.objects
+    return {
+        "collector": Collector(store, objects, clock).run(),
+        "namespaces": NamespaceLife(store, objects, clock).run(),
+        "expiry": EventExpiry(store, objects, clock, options.event_lifetime).run(),
+    }
+
+
+@asynccontextmanager
+async def _listening(server: ApiServer, options: LocalOptions) -> AsyncIterator[None]:
     try:
         await server.start()
     except OSError as error:
@@ -127,15 +181,20 @@ async def _listen(server: ApiServer, options: LocalOptions) -> None:
             f"cannot listen on {options.host} port {options.port}: {error.strerror or error}. "
             "Choose another with --port (0 takes a free one) or --host."
         ) from error
+    try:
+        yield
+    finally:
+        await server.stop()
 
 
-def _running(directory: DataDir, server: ApiServer, clock: Clock) -> Running:
+def _running(options: LocalOptions, server: ApiServer, clock: Clock) -> Running:
     return Running(
         pid=os.getpid(),
         api=server.url,
-        kubeconfig=str(directory.kubeconfig),
-        data_dir=str(directory.root),
+        kubeconfig=str(options.data_dir.kubeconfig),
+        data_dir=str(options.data_dir.root),
         version=__version__,
+        backend=options.backend,
         started=times.seconds(clock.now()),
     )
 
@@ -144,17 +203,19 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
     """Runs a cluster in this process until SIGINT or SIGTERM."""
     import uvloop
 
+    def ready(cluster: LocalCluster) -> None:
+        gc.collect()
+        gc.freeze()  # what is loaded now stays; the collector need not walk it again and again
+        greet(cluster.running)
+
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        await serve(options, lambda cluster: greet(cluster.running), stop)
+        await serve(options, ready, stop)
 
     try:
         uvloop.run(main())
     except* (SandpoolError, OSError) as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
+        raise first_error(group) from None

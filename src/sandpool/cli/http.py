@@ -16,13 +16,15 @@ import yaml
 from sandpool.assembly.data_dir import Running
 from sandpool.kube.errors import ConfigError, Unreachable, from_status
 
+JSON = "application/json"
+
 
 def request(running: Running, method: str, path: str, body: Any = None, timeout: float = 30.0) -> Any:
     """One JSON request as the cluster's admin. Raises what the server says is wrong."""
     trust, token = _admin(read_kubeconfig(running), running.kubeconfig)
     address = urlsplit(running.api)
     connection = http.client.HTTPSConnection(cast(str, address.hostname), address.port, timeout=timeout, context=trust)
-    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {token}", "Accept": JSON, "Content-Type": JSON}
     try:
         connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
         response = connection.getresponse()
@@ -35,7 +37,7 @@ def request(running: Running, method: str, path: str, body: Any = None, timeout:
         connection.close()
     if response.status >= 400:
         raise from_status(response.status, _object(content))
-    return _object(content) if content[:1] in (b"{", b"[") else content.decode()
+    return _object(content) if response.getheader("Content-Type", "").startswith(JSON) else content.decode()
 
 
 def read_kubeconfig(running: Running) -> Any:

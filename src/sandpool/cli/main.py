@@ -14,12 +14,16 @@ import cyclopts
 from cyclopts import App
 
 from sandpool.cli.backup import backup, restore
+from sandpool.cli.controller import controller
 from sandpool.cli.crds import crds
 from sandpool.cli.down import down
 from sandpool.cli.exits import FAILED, USAGE, Exit
+from sandpool.cli.install import install
+from sandpool.cli.simulate import simulate
 from sandpool.cli.status import status
 from sandpool.cli.token import token
 from sandpool.cli.up import up
+from sandpool.cli.why import why
 from sandpool.kube.errors import SandpoolError
 from sandpool.version import __version__
 
@@ -29,7 +33,7 @@ app = App(
     version=__version__,
     version_flags=["--version"],
 )
-for command in (up, status, down, token, backup, restore, crds):
+for command in (up, status, down, token, backup, restore, crds, controller, install, why, simulate):
     app.command(command)
 
 

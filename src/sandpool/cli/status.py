@@ -1,18 +1,23 @@
-"""`sandpool status`: what runs in a data directory."""
+"""`sandpool status`: what runs in a data directory, and how its pools are."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from sandpool.assembly.data_dir import Running
 from sandpool.cli.exits import FAILED, NOT_FOUND, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
-from sandpool.cli.http import answers
+from sandpool.cli.http import answers, request
+from sandpool.kube.errors import SandpoolError
+from sandpool.model.kinds import CLAIMS, POOLS
 
 
 def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> None:
-    """Show whether the local cluster runs, where its API is and which kubeconfig reaches it.
+    """Show whether the local cluster runs, where its API is, which kubeconfig reaches it, and how its pools are.
 
-    Exits with 3 if none runs and with 1 if it runs but does not answer.
+    Exits with 3 if none runs and with 1 if it runs but is not ready.
     """
     directory = data_dir(data_dir_)
     if directory.holder() is None:
@@ -21,16 +26,46 @@ def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> No
     if running is None:
         raise Exit(FAILED, f"the cluster in {directory.root} is still starting")
     healthy = answers(running)
-    facts = {**msgspec.to_builtins(running), "healthy": healthy}
+    facts = {**msgspec.to_builtins(running), "healthy": healthy, **(_holdings(running) if healthy else {})}
     if output == "json":
         print(msgspec.json.encode(facts).decode())
     else:
-        width = max(map(len, facts))
-        for name, value in facts.items():
-            print(f"{name.replace('_', ' '):<{width}}  {value}")
+        _show(facts)
     if not healthy:
         raise Exit(
             FAILED,
             f"process {running.pid} holds {directory.root} but {running.api} does not answer. Look into what it says "
             f"({directory.log} if detached), or stop it with `sandpool down`",
         )
+
+
+def _holdings(running: Running) -> dict[str, Any]:
+    """Pools as they say they are, and how many claims there are; nothing of it if the cluster is just ending."""
+    try:
+        pools = request(running, "GET", POOLS.path())["items"]
+        claims = request(running, "GET", f"{CLAIMS.path()}?limit=1")  # the rest is only counted
+    except SandpoolError:
+        return {}
+    return {
+        "pools": [pool_facts(pool) for pool in pools],
+        "claims": len(claims["items"]) + claims["metadata"].get("remainingItemCount", 0),
+    }
+
+
+def pool_facts(pool: dict[str, Any]) -> dict[str, Any]:
+    metadata, told = pool["metadata"], pool.get("status") or {}
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "desired": pool["spec"].get("replicas", 0),
+        "ready": told.get("readyReplicas", 0),
+    }
+
+
+def _show(facts: dict[str, Any]) -> None:
+    pools = facts.pop("pools", [])
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name.replace('_', ' '):<{width}}  {value}")
+    for pool in pools:
+        print(f"{'pool':<{width}}  {pool['namespace']}/{pool['name']}: {pool['ready']} of {pool['desired']} ready")

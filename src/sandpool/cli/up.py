@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,7 +19,14 @@ from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
 
+if TYPE_CHECKING:
+    from sandpool.telemetry.trace import Tracer
+
 DEFAULT_PORT = 7443
+NOTICES = {
+    "hollow": "Backend hollow: pods become Ready and have an address, but no process runs in them.",
+    "none": "Backend none: objects are kept and nothing acts on them; leave out --backend none for pools and claims.",
+}
 
 
 def up(
@@ -28,8 +38,19 @@ def up(
     host: Annotated[
         str, Parameter(help="The address it listens on. Anything but loopback makes it reachable for others.")
     ] = "127.0.0.1",
+    backend: Annotated[
+        Literal["hollow", "none"],
+        Parameter(
+            env_var="SANDPOOL_BACKEND",
+            help="What pods become. hollow: Ready, with an address, but no process starts. none: nothing acts on objects.",
+        ),
+    ] = "hollow",
+    events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,
+    otlp_endpoint: Annotated[
+        str, Parameter(help="Where traces go: the base URL of an OpenTelemetry collector. Default: as OTEL_* say.")
+    ] = "",
     detach: Annotated[
-        bool, Parameter(negative="", help="Return as soon as the API answers and leave it running.")
+        bool, Parameter(negative="", help="Return as soon as everything is ready and leave it running.")
     ] = False,
     log_format: Annotated[Literal["text", "json"], Parameter(help="How log lines look on stderr.")] = "text",
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", help="Log every request too.")] = False,
@@ -46,20 +67,43 @@ def up(
         raise Exit(USAGE, "--host is empty; name an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
     directory.prepare()
     if detach:
-        arguments = ["--port", str(port), "--host", host, "--log-format", log_format]
-        _greet(_start_detached(directory, [*arguments, "--verbose"] if verbose else arguments))
+        arguments = ["--port", str(port), "--host", host, "--log-format", log_format, "--backend", backend]
+        arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
+        arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
+        _greet(_start_detached(directory, arguments))
         return
     from sandpool.assembly.local_cluster import LocalOptions, serve_until_stopped
     from sandpool.telemetry.log import configure
 
     configure(style=log_format, level="DEBUG" if verbose else "INFO")
-    serve_until_stopped(LocalOptions(directory, host=host, port=port), _greet)
+    with _tracing(otlp_endpoint) as tracer:
+        options = LocalOptions(directory, host=host, port=port, backend=backend, events=events, tracer=tracer)
+        serve_until_stopped(options, _greet)
+
+
+@contextmanager
+def _tracing(endpoint: str) -> Iterator[Tracer]:
+    from sandpool.telemetry.otel import TracingUnavailable, open_tracer
+    from sandpool.telemetry.trace import NullTracer
+
+    try:
+        tracer = open_tracer(endpoint, environment=os.environ, instance=str(os.getpid()))
+    except TracingUnavailable as error:
+        raise Exit(FAILED, str(error)) from error
+    if tracer is None:
+        yield NullTracer()
+        return
+    try:
+        yield tracer
+    finally:
+        tracer.close()
 
 
 def _greet(running: Running) -> None:
     print(f"The cluster is ready at {running.api}", file=sys.stderr)
     print(f"  export KUBECONFIG={shlex.quote(running.kubeconfig)}", file=sys.stderr)
     print("  kubectl api-resources", file=sys.stderr)
+    print(NOTICES[running.backend], file=sys.stderr)
 
 
 def _start_detached(directory: DataDir, arguments: list[str], timeout: float = 60.0) -> Running:

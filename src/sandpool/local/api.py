@@ -21,6 +21,7 @@ from sandpool.local.objects.options import DeleteOptions, ListQuery, WatchQuery
 from sandpool.local.objects.recent import Recent
 from sandpool.local.store.record import Record
 from sandpool.model import codec
+from sandpool.model.binding import BindingResource
 from sandpool.model.metadata import Object, Revision
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource
@@ -89,6 +90,10 @@ class LocalApi:
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
         document = _plain(body) if isinstance(body, Mapping) else codec.to_json(body)
+        placed = resource.pod if isinstance(resource, BindingResource) else None
+        if placed is not None:
+            await self._objects.bind(namespace, placed, document)
+            return codec.convert(resource, document)
         return self._typed(resource, (await self._objects.create(resource, namespace, document)).record)
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:

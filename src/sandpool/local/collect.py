@@ -109,7 +109,7 @@ class Collector:
     async def _observe(self, watcher: Watcher) -> None:
         while True:
             for change in await watcher.changes():
-                self._ask(self._graph.apply(change))
+                self._ask(sorted(self._graph.apply(change)))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         while True:

@@ -63,7 +63,8 @@ class Graph:
             self._keep(node_of(record))
 
     def dependents(self, uid: Uid) -> tuple[Node, ...]:
-        return tuple(self.nodes[dependent] for dependent in self._dependents.get(uid, ()))
+        """In an order that does not depend on the process."""
+        return tuple(self.nodes[dependent] for dependent in sorted(self._dependents.get(uid, ())))
 
     def apply(self, change: Change) -> set[Uid]:
         node = node_of(change.record)

@@ -11,7 +11,7 @@ from support.cluster import CLAIMS, running_cluster, sandpool
 
 def test_backup_and_restore_while_it_runs(tmp_path: Path) -> None:
     file = tmp_path / "backup.db"
-    with running_cluster(tmp_path / "data") as cluster:
+    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
         kept = cluster.create_claim("kept")["metadata"]
         cluster.create_claim("changed")
         cluster.create_claim("lost")
@@ -30,7 +30,7 @@ def test_backup_and_restore_while_it_runs(tmp_path: Path) -> None:
 
 def test_restore_while_it_does_not_run(tmp_path: Path) -> None:
     file = tmp_path / "backup.db"
-    with running_cluster(tmp_path / "data") as cluster:
+    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
         cluster.create_claim("kept")
         sandpool("backup", str(file), *cluster.flag)
         cluster.create_claim("extra")
@@ -56,7 +56,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(tmp_path: Path, conten
     file = tmp_path / "backup.db"
     if content is not None:
         file.write_bytes(content)
-    with running_cluster(tmp_path / "data") as cluster:
+    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
         cluster.create_claim("kept")
         refused = sandpool("restore", str(file), *cluster.flag, check=False)
         assert refused.returncode == 1
@@ -68,7 +68,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(tmp_path: Path, conten
 def test_a_backup_never_overwrites_a_file(tmp_path: Path) -> None:
     file = tmp_path / "precious"
     file.write_text("keep me")
-    with running_cluster(tmp_path / "data") as cluster:
+    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
         refused = sandpool("backup", str(file), *cluster.flag, check=False)
     assert refused.returncode == 1
     assert "already exists" in refused.stderr

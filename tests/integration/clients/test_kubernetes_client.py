@@ -17,7 +17,7 @@ GROUP, VERSION, NAMESPACE, PLURAL = "extensions.agents.x-k8s.io", "v1beta1", "de
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster") / "data") as cluster:
+    with running_cluster(tmp_path_factory.mktemp("cluster") / "data", "--backend", "none") as cluster:
         yield cluster
 
 

@@ -26,7 +26,7 @@ from sandpool.kube.errors import (
     Unreadable,
 )
 from sandpool.kube.http import HttpApi
-from sandpool.kube.lanes import Lane
+from sandpool.kube.lanes import Lane, lane_of
 from sandpool.kube.retry import RetryPolicy
 from sandpool.kube.secret import Secret
 from sandpool.kube.transport import Limits
@@ -299,6 +299,30 @@ async def test_lanes_share_connections_and_the_bound(to: Callable[..., HttpApi])
         assert [seen.method for seen in peer.seen] == ["PATCH", "GET"], "a read does not rest, a write does"
         done.set()
     assert [seen.path.rpartition("/")[2] for seen in peer.seen] == ["a", "a", "status"]
+
+
+async def test_a_call_takes_the_lane_of_its_context(to: Callable[..., HttpApi]) -> None:
+    done = asyncio.Event()
+    async with scripted_peer(hang(done, POD), answer(POD)) as peer, asyncio.TaskGroup() as group:
+        api = to(peer.url, width=4)
+        group.create_task(api.patch(PODS, "a", PATCH, "team"))
+        await peer.asked(1)
+        with lane_of(Lane.BACKGROUND):
+            rests = group.create_task(api.patch_status(PODS, "a", PATCH, "team"))
+        await asyncio.sleep(0.05)
+        assert not rests.done()
+        assert len(peer.seen) == 1
+        done.set()
+
+
+async def test_every_call_is_told_with_its_end(to: Callable[..., HttpApi]) -> None:
+    told: list[tuple[str, str, str]] = []
+    async with scripted_peer(answer(POD), answer({}, 409)) as peer:
+        api = to(peer.url, told=lambda verb, resource, outcome, seconds: told.append((verb, resource, outcome)))
+        await api.get(PODS, "a", "team")
+        with pytest.raises(Conflict):
+            await api.patch_status(PODS, "a", PATCH, "team")
+    assert told == [("get", "pods", "ok"), ("patch_status", "pods", "Conflict")]
 
 
 async def test_a_closed_client_says_so(to: Callable[..., HttpApi], clock: StepClock) -> None:

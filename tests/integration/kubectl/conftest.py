@@ -22,9 +22,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def backend() -> str:
+    """What most tests here are about is the server alone: objects stay as they were written."""
+    return "none"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Iterator[Cluster]:
     kubectl_path()
-    with running_cluster(tmp_path_factory.mktemp("cluster") / "data") as cluster:
+    with running_cluster(tmp_path_factory.mktemp("cluster") / "data", "--backend", backend) as cluster:
         yield cluster
 
 

@@ -15,14 +15,14 @@ import pytest
 
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
+from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.access.directory import open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.local.apiserver.handlers.runtime import NoRuntime
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
 from sandpool.local.backends.hollow import HollowBackend
 from sandpool.local.kubelet.agent import Kubelet
-from sandpool.local.kubelet.binding import Bindings, NodeApi
 from sandpool.local.kubelet.options import KubeletOptions
-from sandpool.local.kubelet.serve import PodRuntime
 from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.memory_log import MemoryLog
@@ -63,15 +63,14 @@ async def _reached(name: str, folder: Path) -> AsyncIterator[tuple[Api, Path]]:
         stack.push_async_callback(store.close)
         objects = Objects(store, lambda: datetime.now(UTC), lambda: str(uuid.uuid4()))
         await ensure_namespaces(objects)
-        bindings = Bindings(store, lambda: datetime.now(UTC))
         access = open_access(folder / "access", (), datetime.now(UTC))
-        server = ApiServer(objects, access, ServerOptions(), runtime=PodRuntime(bindings, "hollow"))
+        server = ApiServer(objects, access, ServerOptions(), runtime=NoRuntime("the backend hollow runs nothing"))
         await server.start()
         stack.push_async_callback(server.stop)
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.url, access.authority, access.admin_token)
         if name == "local":
-            yield NodeApi(objects, bindings), kubeconfig
+            yield LocalApi(objects), kubeconfig
         else:
             implementation = await stack.enter_async_context(over_http(name, kubeconfig, None))
             yield implementation.api, kubeconfig

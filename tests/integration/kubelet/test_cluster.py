@@ -13,8 +13,8 @@ import pytest
 from sandpool.kube.api import EventType
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.local.backends.hollow import EXIT_AFTER
-from sandpool.local.kubelet.bind import binding_body, binding_resource
 from sandpool.local.kubelet.pods import NODE_PODS
+from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.kinds import PODS, raw
 from sandpool.model.pod import Pod
 from support.kubectl import Kubectl
@@ -97,7 +97,7 @@ async def test_bindings_are_refused_alike(cluster: Cluster) -> None:
     await watched(cluster, lambda pods: "p" in pods and pods["p"].ready)
     pod = await cluster.api.get(NODE_PODS, "p", cluster.namespace)
     assert pod.metadata.generation == 1
-    body, where = binding_body(pod, "elsewhere"), binding_resource("p")
+    body, where = binding_body(pod.metadata, "elsewhere"), binding_resource("p")
     with pytest.raises(Conflict, match=f'pod p is already assigned to node "{pod.spec.node_name}"') as caught:
         await cluster.api.create(where, body, cluster.namespace)
     assert caught.value.details == {"name": "p", "kind": "pods/binding"}

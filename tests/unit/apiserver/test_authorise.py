@@ -4,7 +4,7 @@ import pytest
 
 from sandpool.kube.errors import Forbidden
 from sandpool.local.apiserver.authorise import Attributes, allowed, authorise, open_to_all
-from sandpool.local.apiserver.identity import ADMIN, service_account
+from sandpool.local.apiserver.identity import ADMIN, User, service_account
 from sandpool.local.apiserver.request import parse_query, parse_request
 from sandpool.local.apiserver.routes import Routes
 
@@ -36,6 +36,7 @@ def words(method: str, target: str) -> str:
         ("GET", "/version"),
         ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+        ("GET", "/sandpool/stories/team/claim/c"),
     ],
 )
 def test_a_service_account_may(method: str, path: str) -> None:
@@ -91,11 +92,21 @@ def test_a_service_account_may_not(method: str, target: str, expected: str) -> N
         ("GET", "/api/v1/nodes"),
         ("GET", "/apis/node.k8s.io/v1/runtimeclasses"),
         ("POST", "/sandpool/restore"),
+        ("GET", "/sandpool/stories/other/claim/c"),
+        ("GET", "/sandpool/stories/team"),
+        ("GET", "/sandpool/stories/team/claim/c/d"),
+        ("POST", "/sandpool/stories/team/claim/c"),
         ("GET", "/apiserver"),
     ],
 )
 def test_nor_anything_beyond_its_namespace(method: str, path: str) -> None:
     assert "forbidden" in words(method, path)
+
+
+def test_a_user_of_no_namespace_reads_no_story() -> None:
+    nobody = User("somebody", "u", ("system:authenticated",))
+    assert not allowed(nobody, Attributes("get", "/sandpool/stories//claim/c"))
+    assert not allowed(nobody, Attributes("get", "/sandpool/stories/team/claim/c"))
 
 
 def test_the_admin_may_everything() -> None:

@@ -1,7 +1,7 @@
 """What a user may do. Pure.
 
 The admin may do everything. A service account may do everything with namespaced objects of its own namespace, read that
-namespace itself, read discovery and ask about itself; nothing else.
+namespace itself, the stories of its objects and discovery, and ask about itself; nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 from sandpool.kube.errors import Forbidden
 from sandpool.local.apiserver.identity import User
-from sandpool.local.apiserver.request import RequestInfo
+from sandpool.local.apiserver.request import RequestInfo, story_of
 
 OPEN = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 """Paths that need no credentials."""
@@ -46,9 +46,7 @@ def allowed(user: User, wanted: Attributes) -> bool:
     if user.admin:
         return True
     if not wanted.resource:
-        return wanted.verb == "get" and any(
-            wanted.path == root or wanted.path.startswith(root + "/") for root in READABLE
-        )
+        return wanted.verb == "get" and (_readable(wanted.path) or _own_story(user, wanted.path))
     if wanted.resource in SELF_REVIEWS.get(wanted.group, ()):
         return wanted.verb == "create"
     if not user.namespace or wanted.namespace != user.namespace:
@@ -56,6 +54,16 @@ def allowed(user: User, wanted: Attributes) -> bool:
     if wanted.resource == "namespaces" and not wanted.group:
         return wanted.verb == "get" and wanted.name == user.namespace and not wanted.subresource
     return True
+
+
+def _readable(path: str) -> bool:
+    return any(path == root or path.startswith(root + "/") for root in READABLE)
+
+
+def _own_story(user: User, path: str) -> bool:
+    """No story is without a namespace, so a user without one owns none."""
+    story = story_of(path)
+    return story is not None and story.namespace == user.namespace
 
 
 def authorise(user: User, info: RequestInfo) -> None:

@@ -54,11 +54,12 @@ class Dispatcher:
             ("deletecollection", ""): removals.delete_collection,
             ("update", "finalize"): writes.update,
             ("create", "token"): tokens.create,
+            ("create", "binding"): writes.bind,
         }
         for part in ("", "status", "scale"):
             self._handlers |= {(verb, part): handler for verb, handler in whole.items()}
-        for sub in OF_PODS:
-            self._handlers |= {(verb, sub.name): self._connect for verb in sub.verbs}
+        connects = {(verb, sub.name): self._connect for sub in OF_PODS for verb in sub.verbs}
+        self._handlers = connects | self._handlers
 
     def handler(self, call: Call) -> Handler:
         info = call.info

@@ -6,7 +6,7 @@ no resource keep only the verb and the path.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
 import msgspec
@@ -20,6 +20,8 @@ _VERBS: Final = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update",
 
 
 _NOTHING: Final[dict[str, Route]] = {}
+
+STORIES: Final = "/sandpool/stories"
 
 
 class RequestInfo(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +39,20 @@ class RequestInfo(msgspec.Struct, frozen=True, gc=False):
     @property
     def group_resource(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class StoryPath(NamedTuple):
+    namespace: str
+    controller: str
+    name: str
+
+
+def story_of(path: str) -> StoryPath | None:
+    """Whose story a path asks for: `/sandpool/stories/NAMESPACE/CONTROLLER/NAME`."""
+    if not path.startswith(STORIES + "/"):
+        return None
+    parts = path[len(STORIES) + 1 :].split("/")
+    return StoryPath(*parts) if len(parts) == 3 and all(parts) else None
 
 
 def parse_query(raw: bytes) -> Params:

@@ -27,6 +27,7 @@ from sandpool.local.apiserver.handlers.read import Reads
 from sandpool.local.apiserver.handlers.remove import Removals
 from sandpool.local.apiserver.handlers.reviews import Reviews
 from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
+from sandpool.local.apiserver.handlers.stories import Stories, StoryPages
 from sandpool.local.apiserver.handlers.token_request import TokenRequests
 from sandpool.local.apiserver.handlers.watch import Watches
 from sandpool.local.apiserver.handlers.write import Writes
@@ -61,6 +62,7 @@ class ServerOptions:
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     checks: dict[str, Check] = field(default_factory=dict)  # what readyz asks, by name
     actions: dict[str, Action] = field(default_factory=dict)  # what the admin may POST to, by path
+    stories: Stories | None = None  # what is remembered of an object, as Story.of; None: nothing is remembered here
 
 
 class ApiServer:
@@ -140,6 +142,7 @@ class ApiServer:
             self._metrics,
             checks,
             options.actions,
+            StoryPages(options.stories),
             limits,
         )
         dispatcher = Dispatcher(

@@ -7,10 +7,10 @@ from typing import Any
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.errors import Conflict, Invalid, NotFound
 from sandpool.local.backends.base import Backend
-from sandpool.local.kubelet.bind import binding_body, binding_resource
 from sandpool.local.kubelet.plan import Bind, Delete, Publish, Restart, Start, Step, Stop
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
 from sandpool.local.kubelet.status import foreign
+from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.patches import Patch, json_patch
 
 
@@ -39,7 +39,7 @@ class Hands:
         meta = pod.metadata
         match step:
             case Bind():
-                await self._api.create(binding_resource(meta.name), binding_body(pod, self._node), meta.namespace)
+                await self._api.create(binding_resource(meta.name), binding_body(meta, self._node), meta.namespace)
             case Publish(fields):
                 try:
                     await self._api.patch_status(NODE_PODS, meta.name, status_patch(pod, fields), meta.namespace)

@@ -17,6 +17,7 @@ from sandpool.kube.errors import ApiError, NotFound
 from sandpool.local.admission.admit import admit
 from sandpool.local.objects import refusals
 from sandpool.local.objects.acknowledged import Acknowledged
+from sandpool.local.objects.binding import bound
 from sandpool.local.objects.change import Change, differs
 from sandpool.local.objects.deletion import Leave, Mark, Remove, emptied, judge
 from sandpool.local.objects.document import (
@@ -259,6 +260,19 @@ class Objects:
         if not options.dry_run:
             await self._log.remove(record, document)
         return answer
+
+    async def bind(self, namespace: str, pod: str, binding: Document, options: WriteOptions = WriteOptions()) -> None:
+        """Places a pod on a node, once."""
+        record = self._store.newest(key_of(kinds.PODS, namespace, pod))
+        if record is None:
+            raise await self._absent(kinds.PODS, namespace, pod)
+        try:
+            document = bound(decode(record), binding, self._now())
+        except ApiError:
+            await self._log.durable(record.revision)
+            raise
+        if not options.dry_run:
+            await self._log.put(record.key, record.revision, document)
 
     # Deleting.
 

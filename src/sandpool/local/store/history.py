@@ -76,7 +76,7 @@ class History:
         self._remember = remember
         self._all = Ring(since, remember)
         self._rings: dict[str, Ring] = {}
-        self._waiting: dict[str, set[Cursor]] = {}
+        self._waiting: dict[str, dict[Cursor, None]] = {}  # in the order in which they came to wait
         self._cursors: WeakSet[Cursor] = WeakSet()
         self.revision = revision
         for change in tail:
@@ -117,7 +117,7 @@ class History:
     def extend(self, changes: Sequence[Change], revision: Revision) -> None:
         """Adds a batch, wakes whom it concerns, forgets what is too much."""
         woken: dict[Cursor, int] = {}
-        touched: set[Ring] = set()
+        touched: dict[Ring, None] = {}
         waiting = self._waiting
         for change in changes:
             key = change.record.key
@@ -126,7 +126,7 @@ class History:
                 self._find(key, woken)
             ring.add(change)
             self._all.add(change)
-            touched.add(ring)
+            touched[ring] = None
         before, self.revision = self.revision, revision
         self._trim(touched)
         for cursor, index in woken.items():
@@ -149,14 +149,14 @@ class History:
             ring.trim()
 
     def wait(self, cursor: Cursor) -> None:
-        self._waiting.setdefault(cursor.prefix, set()).add(cursor)
+        self._waiting.setdefault(cursor.prefix, {})[cursor] = None
 
     def leave(self, cursor: Cursor) -> bool:
         """Whether it was still waiting: then nothing of its prefix has come."""
         waiting = self._waiting.get(cursor.prefix)
         if waiting is None or cursor not in waiting:
             return False
-        waiting.remove(cursor)
+        del waiting[cursor]
         if not waiting:
             del self._waiting[cursor.prefix]
         return True

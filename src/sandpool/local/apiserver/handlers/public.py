@@ -1,4 +1,4 @@
-"""Paths that are no resources: health, version, metrics, discovery, OpenAPI."""
+"""Paths that are no resources: health, version, metrics, stories, discovery, OpenAPI."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sandpool.local.apiserver.answer import Answer, Document, Reply, encoded, pa
 from sandpool.local.apiserver.body import decode_object, read
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.discovery.pages import Discovery
+from sandpool.local.apiserver.handlers.stories import StoryPages
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.openapi import legacy
 from sandpool.local.apiserver.openapi.pages import ROOT, OpenApi
@@ -54,6 +55,7 @@ class Public:
         metrics: Metrics,
         checks: dict[str, Check],
         actions: Mapping[str, Action],
+        stories: StoryPages,
         limits: Limits,
     ) -> None:
         self._discovery = discovery
@@ -61,6 +63,7 @@ class Public:
         self._metrics = metrics
         self._checks = checks
         self._actions = actions
+        self._stories = stories
         self._limits = limits
         self._version = Answer(version_body())
         self._legacy = legacy.LegacyOpenApi()
@@ -85,7 +88,7 @@ class Public:
             return self._version
         if path == "/metrics":
             return Document(self._metrics.expose(), 200, [(b"content-type", CONTENT_TYPE.encode())])
-        return page_not_found()
+        return self._stories.page(call)
 
     async def _act(self, action: Action, call: Call) -> Reply:
         raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))

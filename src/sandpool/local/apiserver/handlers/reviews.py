@@ -14,6 +14,7 @@ from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.identity import User
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import write_options
+from sandpool.local.apiserver.request import STORIES
 
 Json = dict[str, Any]
 
@@ -114,4 +115,5 @@ def rules(user: User, namespace: str) -> Json:
         paths.insert(0, {"verbs": ["*"], "nonResourceURLs": ["*"]})
     elif user.namespace == namespace:
         resource_rules.append({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
+        paths.append({"verbs": ["get"], "nonResourceURLs": [f"{STORIES}/{namespace}/*"]})
     return {"resourceRules": [*resource_rules, *about_self], "nonResourceRules": paths, "incomplete": False}

@@ -1,4 +1,4 @@
-"""What only a node can do for a pod: logs, exec, attach, port-forward, eviction, binding.
+"""What only a node can do for a pod: logs, exec, attach, port-forward, eviction.
 
 This is the one place where a part that runs pods plugs in; without one, the answer says so.
 """
@@ -23,11 +23,14 @@ class NotServed(ApiError):
 
 
 class NoRuntime:
-    """Nothing runs pods here."""
+    """Nobody does any of that here; `why` says why, and what to do about it."""
+
+    def __init__(self, why: str = "this server runs no pods, it only stores them") -> None:
+        self._why = why
 
     async def serve(self, call: Call) -> Reply:
         info = call.info
         raise NotServed(
-            f'pods "{info.name}" cannot serve "{info.subresource}": this server runs no pods, it only stores them',
+            f'pods "{info.name}" cannot serve "{info.subresource}": {self._why}',
             details={"name": info.name, "kind": "pods"},
         )

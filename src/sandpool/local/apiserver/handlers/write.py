@@ -1,4 +1,4 @@
-"""POST, PUT and PATCH of objects and of their status."""
+"""POST, PUT and PATCH of objects and of their status, and the POST that places a pod."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from sandpool.kube.errors import BadRequest, Cause, Invalid, UnsupportedMedia
 from sandpool.local.admission.admit import FieldValidation
 from sandpool.local.admission.duplicates import duplicate_fields
-from sandpool.local.apiserver.answer import Answer, Reply, warnings
+from sandpool.local.apiserver.answer import Answer, Reply, encoded, warnings
 from sandpool.local.apiserver.body import Malformed, decode, decode_object, go_type, read, unrecognized
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.limits import Limits
@@ -19,11 +19,14 @@ from sandpool.local.apiserver.render import one
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import WriteOptions, Written
 from sandpool.local.objects.strategy import strategy_of
+from sandpool.model import binding
 from sandpool.model.patches import Patch, PatchType
 from sandpool.model.resource import Resource
 
 _TYPES: Final = {kind.value: kind for kind in PatchType}
 APPLY: Final = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
+
+_PLACED: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 class Writes:
@@ -53,6 +56,13 @@ class Writes:
         info = call.info
         written = await self._objects.patch(call.resource, call.namespace, info.name, patch, options, info.subresource)
         return self._reply(call, form, written, 201 if written.created else 200, ())
+
+    async def bind(self, call: Call) -> Reply:
+        options = write_options(call.params, "CreateOptions")
+        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        body = decode_object(raw, call.media, binding.KIND, self._limits.depth)
+        await self._objects.bind(call.namespace, call.info.name, body, options)
+        return encoded(_PLACED, 201)
 
     async def _object(self, call: Call, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The body, and warnings about fields that it has twice."""

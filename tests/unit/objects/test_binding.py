@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, NotFound
-from sandpool.local.kubelet.bind import binding_body, binding_resource
-from sandpool.local.kubelet.binding import bound
-from sandpool.local.kubelet.pods import NODE_PODS
+from sandpool.local.objects.binding import bound
+from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Uid
 from support.kubelet_node import a_node, a_pod
@@ -66,17 +65,17 @@ def test_refusals(pod: dict[str, Any], binding: dict[str, Any], error: type[ApiE
 async def test_in_process_a_pod_is_bound_once_and_by_uid() -> None:
     async with a_node(started=False) as node:
         await node.create(a_pod())
-        pod = await node.api.get(NODE_PODS, "p", "default")
+        pod = await node.api.get(PODS, "p", "default")
         resource = binding_resource("p")
-        other = {**binding_body(pod, "local"), "metadata": {"name": "p", "uid": Uid("other")}}
+        other = {**binding_body(pod.metadata, "local"), "metadata": {"name": "p", "uid": Uid("other")}}
         with pytest.raises(Conflict):
             await node.api.create(resource, other, "default")
-        await node.api.create(resource, binding_body(pod, "local"), "default")
+        await node.api.create(resource, binding_body(pod.metadata, "local"), "default")
         after = await node.api.get(PODS, "p", "default")
         assert after.spec.node_name == "local"
         assert after.metadata.revision > pod.metadata.revision
         with pytest.raises(Conflict, match="already assigned"):
-            await node.api.create(resource, binding_body(pod, "local"), "default")
+            await node.api.create(resource, binding_body(pod.metadata, "local"), "default")
         with pytest.raises(NotFound):
             await node.api.create(binding_resource("q"), {**other, "metadata": {"name": "q"}}, "default")
 

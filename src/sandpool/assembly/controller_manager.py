@@ -1,0 +1,221 @@
+"""The controllers on a Kubernetes cluster: one process, in a pod or outside, beside others of which one leads.
+
+Order of the start: pages (so that probes are answered), preflight, caches, the lease, the controllers. The stop goes the
+other way round: controllers finish what waits, the lease is released, Events that still wait are written.
+The lease has connections of its own, so that no burst of writes delays a renewal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import random
+import signal
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from sandpool.assembly.controllers import ControllerOptions, Telling
+from sandpool.assembly.exposition import exposed
+from sandpool.assembly.health import Health
+from sandpool.assembly.installation.rules import LEASE
+from sandpool.assembly.lifetimes import beside, first_error
+from sandpool.assembly.pages import Address, Handler, Page, Pages
+from sandpool.assembly.preflight import Preflight
+from sandpool.assembly.profiles import profile_pages
+from sandpool.assembly.scopes import scoped
+from sandpool.kube.config import Config
+from sandpool.kube.errors import SandpoolError
+from sandpool.kube.http import HttpApi, connect
+from sandpool.kube.kubeconfig import load_config
+from sandpool.kube.lanes import Lane
+from sandpool.kube.transport import Limits
+from sandpool.loop.clock import Clock, SystemClock
+from sandpool.loop.events import EventRecorder
+from sandpool.loop.lease import Elector, Terms
+from sandpool.loop.manager import Manager
+from sandpool.telemetry.log import logger
+from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics
+from sandpool.telemetry.trace import NullTracer, Tracer
+
+log = logger(__name__)
+
+COMPONENT = "sandpool-controller"
+"""Who Events are reported by."""
+TOLD = 2.0
+"""Seconds that Events still waiting at the end have to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Towards the API server."""
+
+    qps: float = 0.0  # 0 or less: no limit
+    burst: int = 10
+    in_flight: int = 50  # writes under way at once
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    kubeconfig: Path | None = None
+    context: str = ""
+    namespaces: tuple[str, ...] = ()  # none: all of them
+    extensions: bool = True  # claims, pools and templates, not sandboxes alone
+    elect: bool = True
+    lease_namespace: str = ""  # where we run, if empty
+    terms: Terms = field(default_factory=Terms)
+    rate: Rate = field(default_factory=Rate)
+    events: bool = True
+    metrics_at: Address | None = None  # None: not at all
+    health_at: Address | None = None
+    debug_at: Address | None = None
+    controllers: ControllerOptions = field(default_factory=ControllerOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Apis:
+    """Two ways to one server: what the controllers do, and the lease."""
+
+    work: HttpApi
+    lease: HttpApi
+
+
+async def serve(
+    options: ManagerOptions,
+    config: Config,
+    stop: asyncio.Event,
+    env: Mapping[str, str] = MappingProxyType({}),
+    tracer: Tracer = NullTracer(),
+) -> None:
+    """Runs until `stop`. Whatever part fails ends all of it, with that part's error. `env` is for credential plugins."""
+    clock, telling = SystemClock(), Telling(tracer=tracer)
+    async with _connected(config, options, clock, telling.metrics, env) as apis:
+        elector = _elector(options, config, apis, clock, telling.metrics)
+        recorder = _recorder(apis.work, clock, telling.metrics) if options.events else None
+        if recorder is not None:
+            telling = replace(telling, events=recorder)
+        made = scoped(
+            options.namespaces,
+            apis.work,
+            clock,
+            random.random,
+            telling,
+            options.controllers,
+            elector,
+            extensions=options.extensions,
+        )
+        health = Health(made.parts.reflectors, elector, clock.monotonic)
+        async with _pages(options, made.metrics, health):
+            lease_namespace = _lease_namespace(options, config) if elector is not None else ""
+            preflight = Preflight(apis.work, config)
+            await preflight.check(options.namespaces, lease_namespace, clock.now(), extensions=options.extensions)
+            log.info("starting", server=config.cluster.server, namespaces=",".join(options.namespaces) or "all")
+            async with _told(recorder):
+                await Manager(made.parts).run(stop)
+
+
+@asynccontextmanager
+async def _told(recorder: EventRecorder | None) -> AsyncIterator[None]:
+    """Events are written beside the controllers; what still waits at the end is written then."""
+    if recorder is None:
+        yield
+        return
+    async with beside(events=recorder.run()):
+        yield
+    await recorder.flush(TOLD)
+
+
+@asynccontextmanager
+async def _connected(
+    config: Config, options: ManagerOptions, clock: Clock, metrics: Metrics, env: Mapping[str, str]
+) -> AsyncIterator[Apis]:
+    rate = options.rate
+    # The lease must be renewed or given up well before others may take it: its requests are cut off early.
+    brief = Limits(request=options.terms.renew, write=options.terms.renew, connections=2)
+    made: dict[str, Any] = {"clock": clock, "draw": random.random, "env": env, "told": metrics.called}
+    async with (
+        connect(
+            config,
+            **made,
+            limits=Limits(connections=2 * rate.in_flight, write=min(10.0, options.terms.renew)),
+            qps=rate.qps,
+            burst=rate.burst,
+            width=rate.in_flight,
+        ) as work,
+        connect(config, **made, limits=brief) as lease,
+    ):
+        yield Apis(work, lease)
+
+
+def _elector(options: ManagerOptions, config: Config, apis: Apis, clock: Clock, metrics: Metrics) -> Elector | None:
+    if not options.elect:
+        return None
+    return Elector(
+        apis.lease,
+        clock,
+        metrics,
+        random.random,
+        name=LEASE,
+        namespace=_lease_namespace(options, config),
+        identity=f"{platform.node() or COMPONENT}_{uuid.uuid4()}",
+        terms=options.terms,
+    )
+
+
+def _lease_namespace(options: ManagerOptions, config: Config) -> str:
+    return options.lease_namespace or config.namespace
+
+
+def _recorder(api: HttpApi, clock: Clock, metrics: Metrics) -> EventRecorder:
+    background = api.in_lane(Lane.BACKGROUND)
+    instance = platform.node() or COMPONENT
+    return EventRecorder(background, clock, metrics, random.random, controller=COMPONENT, instance=instance)
+
+
+@asynccontextmanager
+async def _pages(options: ManagerOptions, metrics: Sequence[Metrics], health: Health) -> AsyncIterator[None]:
+    async def alive(query: Mapping[str, str]) -> Page:
+        return Page(b"ok\n")  # that the event loop runs is what this says
+
+    async def ready(query: Mapping[str, str]) -> Page:
+        problems = health.problems()
+        return Page("".join(f"{line}\n" for line in problems).encode(), 503) if problems else Page(b"ok\n")
+
+    async def scraped(query: Mapping[str, str]) -> Page:
+        return Page(exposed(metrics), content_type=CONTENT_TYPE)
+
+    places: tuple[tuple[str, Address | None, Callable[[], dict[str, Handler]]], ...] = (
+        ("--metrics-bind-address", options.metrics_at, lambda: {"/metrics": scraped}),
+        ("--health-probe-bind-address", options.health_at, lambda: {"/healthz": alive, "/readyz": ready}),
+        ("--debug-bind-address", options.debug_at, profile_pages),
+    )
+    async with AsyncExitStack() as stack:
+        for flag, address, pages in places:
+            if address is not None:
+                bound = await stack.enter_async_context(Pages(pages()).listening(address, flag))
+                log.info("listening", address=str(bound), pages=",".join(pages()))
+        yield
+
+
+def serve_until_stopped(options: ManagerOptions, tracer: Tracer | None = None) -> None:
+    """Runs in this process until SIGINT or SIGTERM."""
+    import uvloop
+
+    config = load_config(os.environ, Path.home(), path=options.kubeconfig, context=options.context)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await serve(options, config, stop, os.environ, tracer or NullTracer())
+
+    try:
+        uvloop.run(main())
+    except* (SandpoolError, OSError) as group:
+        raise first_error(group) from None

@@ -1,0 +1,99 @@
+"""Every permission that the controller has, and what it needs it for.
+
+This table is the only source: `sandpool install` and the Helm chart are both rendered from it, and a test compares it with
+the calls that the code makes. Nothing here is granted for comfort: a verb without a call is removed, a call without a
+verb fails the tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sandpool.model.kinds import (
+    CLAIMS,
+    EVENTS,
+    LEASES,
+    NETWORK_POLICIES,
+    NODES,
+    OURS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    POOLS,
+    SANDBOXES,
+    SERVICES,
+    TEMPLATES,
+)
+from sandpool.model.resource import Resource
+
+LEASE = "a3317529.agent-sandbox.x-k8s.io"
+"""The lease that other implementations of these kinds hold, too: in one namespace at most one of them acts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`names`: only objects of these names; none: all of them."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    why: str
+    names: tuple[str, ...] = ()
+
+    def body(self) -> dict[str, Any]:
+        """As a Role has it."""
+        names = {"resourceNames": list(self.names)} if self.names else {}
+        return {"apiGroups": [self.group], "resources": [self.resource], **names, "verbs": list(self.verbs)}
+
+
+def _rule(resource: Resource[Any], verbs: str, why: str, *, subresource: str = "", names: tuple[str, ...] = ()) -> Rule:
+    plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    return Rule(resource.group, plural, tuple(verbs.split()), why, names)
+
+
+_BLOCK = "put itself as the owner that a foreground deletion waits for, where the cluster checks that right"
+
+CORE = (
+    _rule(SANDBOXES, "get list watch create patch delete", "make members and cold sandboxes, hand them over, end them"),
+    _rule(SANDBOXES, "patch", "publish", subresource="status"),
+    _rule(SANDBOXES, "update", _BLOCK, subresource="finalizers"),
+    _rule(PODS, "get list watch create patch delete", "run sandboxes"),
+    _rule(SERVICES, "get list watch create patch delete", "give sandboxes a name in DNS"),
+    _rule(PERSISTENT_VOLUME_CLAIMS, "get list watch create patch", "give sandboxes storage; it is never deleted"),
+    _rule(EVENTS, "create patch", "tell users what happened"),
+)
+"""For sandboxes alone."""
+
+EXTENSIONS = (
+    _rule(CLAIMS, "get list watch patch delete", "serve them, note when they were seen, end those that expired"),
+    _rule(CLAIMS, "patch", "bind and publish", subresource="status"),
+    _rule(CLAIMS, "update", _BLOCK, subresource="finalizers"),
+    _rule(POOLS, "list watch", "fill them"),
+    _rule(POOLS, "patch", "publish", subresource="status"),
+    _rule(POOLS, "update", _BLOCK, subresource="finalizers"),
+    _rule(TEMPLATES, "list watch patch", "read blueprints, label them by the hash that their policy selects"),
+    _rule(NETWORK_POLICIES, "get list watch create patch delete", "put walls around the sandboxes of a template"),
+)
+"""For claims, pools and templates."""
+
+NAMESPACED = (*CORE, *EXTENSIONS)
+"""In every namespace, or in each one that is watched."""
+
+DEFINITIONS = (
+    Rule(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        ("get",),
+        "tell at the start which definition is missing or too old",
+        tuple(resource.group_resource for resource in OURS),
+    ),
+)
+PLACES = (_rule(NODES, "list watch", "hand out nothing that runs on a node that is being drained"),)
+CLUSTER = (*DEFINITIONS, *PLACES)
+"""Of kinds that are in no namespace."""
+
+OWN = (
+    _rule(LEASES, "create", "be one of several replicas of which one acts"),
+    _rule(LEASES, "get patch", "take, renew and release its own lease, and touch no other", names=(LEASE,)),
+)
+"""In the namespace where the controller runs."""

@@ -1,0 +1,48 @@
+"""Parts that run beside a body of code: they start before it and end after it.
+
+Nested, they start in the order in which they are written and end the other way round. A part that fails cancels the body
+and everything inside it, and its error is what remains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sandpool.kube.errors import SandpoolError
+
+Work = Coroutine[Any, Any, None]
+
+
+@asynccontextmanager
+async def beside(**parts: Work) -> AsyncIterator[None]:
+    """Runs these parts while the body runs, and cancels them at its end. They must not end before."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_endless(work, name), name=name) for name, work in parts.items()]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def reached(event: asyncio.Event, stop: asyncio.Event) -> bool:
+    """Waits for the event, but not past `stop`; whether the event is set and `stop` is not."""
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(either.wait()) for either in (event, stop)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+    return event.is_set() and not stop.is_set()
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The error that began it, without the groups around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _endless(work: Work, name: str) -> None:
+    await work
+    raise SandpoolError(f"{name} ended by itself; it should run until the cluster stops")

@@ -1,0 +1,90 @@
+"""What acts on the objects of a local cluster: the kubelet of its one node and the four controllers, in its own process.
+
+The kubelet is at work before the controllers start, and still is while they finish: what they order is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from random import random as dice
+
+from sandpool.assembly.controllers import Telling, assemble
+from sandpool.assembly.lifetimes import beside, reached
+from sandpool.kube.api import Api
+from sandpool.kube.lanes import LaneGate
+from sandpool.local.backends.base import Backend
+from sandpool.local.kubelet.agent import Kubelet
+from sandpool.loop.clock import Clock
+from sandpool.loop.events import EventRecorder
+from sandpool.loop.manager import Deadlines, Manager
+from sandpool.telemetry.log import logger
+from sandpool.telemetry.metrics import Metrics
+
+log = logger(__name__)
+
+COMPONENT = "sandpool"
+"""Who Events are reported by."""
+IN_FLIGHT = 400
+"""Writes of the controllers at once: many share one commit, and what a claim waits for goes before what a pool waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds."""
+
+    drained: float = 10.0  # from the stop until the controllers are done with what waits
+    told: float = 2.0  # from there until Events that still wait are written
+
+
+class LocalControl:
+    def __init__(
+        self,
+        api: Api,
+        backend: Backend,
+        clock: Clock,
+        telling: Telling,
+        *,
+        events: bool = True,
+        random: Callable[[], float] = dice,
+        patience: Patience = Patience(),
+    ) -> None:
+        self._patience = patience
+        self._recorder = recorder(api, clock, telling.metrics, random) if events else None
+        if self._recorder is not None:
+            telling = replace(telling, events=self._recorder)
+        self._kubelet = Kubelet(api, backend, clock, metrics=telling.metrics, story=telling.story, random=random)
+        parts = assemble(api, clock, random, telling, gate=LaneGate(clock, width=IN_FLIGHT)).parts()
+        self._manager = Manager(parts, Deadlines(drained=patience.drained))
+
+    @property
+    def checks(self) -> dict[str, Callable[[], bool]]:
+        """What readyz asks."""
+        return {"kubelet": self._kubelet.ready.is_set, "controllers": self._manager.ready.is_set}
+
+    @asynccontextmanager
+    async def running(self, stop: asyncio.Event) -> AsyncIterator[None]:
+        """The body begins when everything is at work, or `stop` is set; it must last until then."""
+        async with beside(kubelet=self._kubelet.run()):
+            await reached(self._kubelet.ready, stop)
+            async with self._told(), asyncio.TaskGroup() as group:
+                group.create_task(self._manager.run(stop), name="controllers")
+                await reached(self._manager.ready, stop)
+                yield
+
+    @asynccontextmanager
+    async def _told(self) -> AsyncIterator[None]:
+        """Events are written beside the controllers, and what still waits at the end is written then."""
+        if self._recorder is None:
+            yield
+            return
+        async with beside(events=self._recorder.run()):
+            yield
+        await self._recorder.flush(self._patience.told)
+
+
+def recorder(api: Api, clock: Clock, metrics: Metrics, random: Callable[[], float]) -> EventRecorder:
+    return EventRecorder(api, clock, metrics, random, controller=COMPONENT, instance=platform.node() or COMPONENT)

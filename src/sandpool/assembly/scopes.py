@@ -1,0 +1,78 @@
+"""The controllers of one process on a cluster: one set for all namespaces, or one for each that is watched.
+
+Sets share nothing but the way to the server, what they tell and the lease; each counts for itself, because two that counted
+into one set of metrics would hide each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from sandpool.assembly.controllers import ControllerOptions, Controllers, Telling, assemble
+from sandpool.kube.api import Api
+from sandpool.loop.clock import Clock
+from sandpool.loop.lease import Elector
+from sandpool.loop.manager import Parts
+from sandpool.loop.reflector import Reflector
+from sandpool.model.kinds import SANDBOXES
+from sandpool.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Scoped:
+    """All sets together, for one manager."""
+
+    parts: Parts
+    metrics: tuple[Metrics, ...]
+
+
+def scoped(
+    namespaces: Sequence[str],
+    api: Api,
+    clock: Clock,
+    random: Callable[[], float],
+    telling: Telling,
+    options: ControllerOptions,
+    elector: Elector | None,
+    *,
+    extensions: bool = True,
+) -> Scoped:
+    """No namespaces: all of them. Without `extensions`, sandboxes alone."""
+    tellings = [replace(telling, metrics=Metrics()) for _ in namespaces] or [telling]
+    each = [
+        _parts(assemble(api, clock, random, one, options, namespace=namespace), extensions)
+        for namespace, one in zip(namespaces or ("",), tellings, strict=True)
+    ]
+
+    async def prepare() -> None:
+        for parts in each:
+            if parts.prepare is not None:
+                await parts.prepare()
+
+    parts = Parts(
+        reflectors=tuple(chain.from_iterable(parts.reflectors for parts in each)),
+        controllers=tuple(chain.from_iterable(parts.controllers for parts in each)),
+        services=tuple(chain.from_iterable(parts.services for parts in each)),
+        elector=elector,
+        prepare=prepare,
+    )
+    own = [telling.metrics] if namespaces else []
+    return Scoped(parts, (*own, *(one.metrics for one in tellings)))
+
+
+def _parts(made: Controllers, extensions: bool) -> Parts:
+    if extensions:
+        return made.parts()
+    # The definitions of the other kinds may be missing, so nobody asks for them.
+    return Parts(
+        reflectors=tuple(reflector for reflector in made.reflectors if _of_sandboxes(reflector)),
+        controllers=(made.sandbox.loop,),
+    )
+
+
+def _of_sandboxes(reflector: Reflector[Any]) -> bool:
+    resource = reflector.cache.resource
+    return resource == SANDBOXES or (resource.group == "" and resource.namespaced)

@@ -1,0 +1,210 @@
+"""The flags of `sandpool controller`, by what they are about, and what each group makes of itself.
+
+Names are those of the contract where it has one, so that manifests of other implementations keep their arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from sandpool.cli.durations import duration
+from sandpool.cli.exits import USAGE, Exit
+
+if TYPE_CHECKING:
+    from sandpool.assembly.controller_manager import Rate
+    from sandpool.assembly.controllers import Workers
+    from sandpool.assembly.pages import Address
+    from sandpool.controllers.pool.options import Options as PoolOptions
+    from sandpool.loop.lease import Terms
+
+DOMAINS_FILE = Path("/etc/sandbox-config/allowed-label-domains")
+
+
+def _flag(group: Group) -> Callable[..., Parameter]:
+    def made(help: str, *, default: bool = True, **more: str) -> Parameter:
+        return Parameter(group=group, help=help, show_default=default, **more)
+
+    return made
+
+
+_where = _flag(Group("The cluster", sort_key=1))
+_lead = _flag(Group("Leader election", sort_key=2))
+_pace = _flag(Group("Pace", sort_key=3))
+_members = _flag(Group("Members of pools and claims", sort_key=4))
+_seen = _flag(Group("Watching it", sort_key=5))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhereFlags:
+    kubeconfig: Annotated[
+        Path | None, _where("Default: $KUBECONFIG, else ~/.kube/config, else the pod's own account.", default=False)
+    ] = None
+    context: Annotated[str, _where("A context of the kubeconfig. Default: its current one.", default=False)] = ""
+    watch_namespaces: Annotated[
+        str, _where("Only these namespaces, separated by commas. Default: all.", default=False)
+    ] = ""
+    extensions: Annotated[bool, _where("Serve templates, pools and claims too, not sandboxes alone.")] = True
+    cluster_domain: Annotated[str, _where("The DNS domain of Services.")] = "cluster.local"
+
+    def namespaces(self) -> tuple[str, ...]:
+        from sandpool.model.names import dns_label
+
+        names = tuple(dict.fromkeys(name.strip() for name in self.watch_namespaces.split(",") if name.strip()))
+        for name in names:
+            if problems := dns_label(name):
+                raise Exit(USAGE, f"--watch-namespaces: {name!r} cannot be the name of a namespace: {problems[0]}")
+        return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadFlags:
+    leader_elect: Annotated[bool, _lead("Act only while holding the lease, so that several may run.")] = True
+    leader_election_namespace: Annotated[
+        str, _lead("Where the lease is. Default: the pod's namespace, else the kubeconfig context's.", default=False)
+    ] = ""
+    leader_election_lease_duration: Annotated[
+        str, _lead("How long others wait for a leader that has fallen silent; at least 3s.")
+    ] = "15s"
+
+    def terms(self) -> Terms:
+        from sandpool.loop.lease import Terms
+
+        lasts = duration(self.leader_election_lease_duration, "--leader-election-lease-duration")
+        if lasts < 3:
+            raise Exit(USAGE, "--leader-election-lease-duration must be at least 3s: it takes some requests to renew")
+        return Terms(duration=lasts, renew=lasts * 2 / 3, retry=lasts * 2 / 15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceFlags:
+    kube_api_qps: Annotated[float, _pace("Requests a second to the API server; 0 or less: no limit.")] = -1.0
+    kube_api_burst: Annotated[int, _pace("Requests at once above that rate.")] = 10
+    kube_api_writes_in_flight: Annotated[
+        int, _pace("Writes under way at once. A server does not get faster by more of them.")
+    ] = 50
+    # Who waits for a server costs next to nothing: what is under way at once is bounded by the line above.
+    sandbox_claim_concurrent_workers: Annotated[int, _pace("Claims that are worked on at once.")] = 400
+    sandbox_concurrent_workers: Annotated[int, _pace("Sandboxes, likewise.")] = 400
+    sandbox_warm_pool_concurrent_workers: Annotated[int, _pace("Pools, likewise.")] = 8
+    sandbox_template_concurrent_workers: Annotated[int, _pace("Templates, likewise.")] = 1
+
+    def rate(self) -> Rate:
+        from sandpool.assembly.controller_manager import Rate
+
+        if math.isnan(self.kube_api_qps):
+            raise Exit(USAGE, "--kube-api-qps must be a number")
+        at_least_one("--kube-api-burst", self.kube_api_burst)
+        at_least_one("--kube-api-writes-in-flight", self.kube_api_writes_in_flight)
+        return Rate(max(0.0, self.kube_api_qps), self.kube_api_burst, self.kube_api_writes_in_flight)
+
+    def workers(self) -> Workers:
+        from sandpool.assembly.controllers import Workers
+
+        counts = {
+            "claim": ("--sandbox-claim-concurrent-workers", self.sandbox_claim_concurrent_workers),
+            "sandbox": ("--sandbox-concurrent-workers", self.sandbox_concurrent_workers),
+            "pool": ("--sandbox-warm-pool-concurrent-workers", self.sandbox_warm_pool_concurrent_workers),
+            "template": ("--sandbox-template-concurrent-workers", self.sandbox_template_concurrent_workers),
+        }
+        return Workers(**{name: at_least_one(*count) for name, count in counts.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFlags:
+    sandbox_warm_pool_max_batch_size: Annotated[int, _members("Creates, and deletes, of a pool in one pass.")] = 300
+    sandbox_warm_pool_max_refill_rate: Annotated[float, _members("Creates a second of a pool; 0: no limit.")] = 0.0
+    sandbox_warm_pool_replenish_delay: Annotated[
+        str, _members("How long refilling waits after members were taken.")
+    ] = "0s"
+    sandbox_warm_pool_readiness_grace_period: Annotated[
+        str, _members("A member that is not Ready for so long is replaced.")
+    ] = "5m"
+    enable_warm_pool_eviction: Annotated[bool, _members("Mark pods of unclaimed members as safe to evict.")] = True
+    disable_claim_observability_annotations: Annotated[
+        bool, _members("Write no annotations that tell when a claim was seen and ready.", negative="")
+    ] = False
+    allowed_label_domains: Annotated[
+        str,
+        _members(
+            f"Domains of labels that claims may put on pods, separated by commas. Default: what {DOMAINS_FILE} "
+            "says, else sandbox.users.io.",
+            default=False,
+        ),
+    ] = ""
+
+    def pool(self) -> PoolOptions:
+        from sandpool.controllers.pool.options import Options
+
+        rate, prefix = self.sandbox_warm_pool_max_refill_rate, "--sandbox-warm-pool-"
+        if not (math.isfinite(rate) and rate >= 0):
+            raise Exit(USAGE, f"{prefix}max-refill-rate must be a number of at least 0")
+        return Options(
+            batch=at_least_one(f"{prefix}max-batch-size", self.sandbox_warm_pool_max_batch_size),
+            refill_rate=rate,
+            replenish_delay=duration(self.sandbox_warm_pool_replenish_delay, f"{prefix}replenish-delay", zero=True),
+            readiness_grace=duration(self.sandbox_warm_pool_readiness_grace_period, f"{prefix}readiness-grace-period"),
+        )
+
+    def label_domains(self, file: Path = DOMAINS_FILE) -> tuple[str, ...]:
+        """None: as the claim controller has them by default."""
+        text = self.allowed_label_domains
+        if not text:
+            try:
+                text = file.read_text()
+            except FileNotFoundError:
+                return ()
+        words = text.replace("\n", ",").split(",")
+        return tuple(dict.fromkeys(word.strip().lower() for word in words if word.strip()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenFlags:
+    events: Annotated[bool, _seen("Tell users what happens as Kubernetes Events.")] = True
+    metrics_bind_address: Annotated[
+        str | None,
+        _seen("Where /metrics is; 0: nowhere. Default: :8080 in a pod, else 127.0.0.1:8080.", default=False),
+    ] = None
+    health_probe_bind_address: Annotated[
+        str | None,
+        _seen(
+            "Where /healthz and /readyz are; 0: nowhere. Default: :8081 in a pod, else 127.0.0.1:8081.", default=False
+        ),
+    ] = None
+    debug_bind_address: Annotated[
+        str, _seen("Where profiles are taken (/debug/...); 0: nowhere. On loopback unless it names a host.")
+    ] = "0"
+    enable_tracing: Annotated[bool, _seen("Send spans where the OTEL_* variables say.", negative="")] = False
+    log_format: Annotated[Literal["json", "text"], _seen("How log lines look on stderr.")] = "json"
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"]), _seen("Log every attempt too.", negative="")] = False
+
+    def addresses(self, env: Mapping[str, str]) -> tuple[Address | None, Address | None, Address | None]:
+        """Of metrics, health and debugging."""
+        from sandpool.kube.incluster import inside_cluster
+
+        host = "" if inside_cluster(env) else "127.0.0.1"
+        return (
+            _address("--metrics-bind-address", self.metrics_bind_address or f"{host}:8080"),
+            _address("--health-probe-bind-address", self.health_probe_bind_address or f"{host}:8081"),
+            _address("--debug-bind-address", self.debug_bind_address, host="127.0.0.1"),
+        )
+
+
+def _address(flag: str, text: str, *, host: str = "") -> Address | None:
+    from sandpool.assembly.pages import parse_address
+
+    try:
+        return parse_address(text, host=host)
+    except ValueError:
+        raise Exit(USAGE, f"{flag} {text!r} is not an address; write for example :8080, 127.0.0.1:8080 or 0") from None
+
+
+def at_least_one(flag: str, value: int) -> int:
+    if value < 1:
+        raise Exit(USAGE, f"{flag} must be at least 1, not {value}")
+    return value
