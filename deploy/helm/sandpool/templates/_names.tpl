@@ -1,0 +1,99 @@
+{{- define "sandpool.selector" -}}
+app.kubernetes.io/name: sandpool
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{- define "sandpool.labels" -}}
+{{ include "sandpool.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "sandpool.account" -}}
+{{ .Values.serviceAccount.name | default .Values.fullname }}
+{{- end }}
+
+{{- define "sandpool.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Objects that are in no namespace: several restricted installations must not overwrite each other's. */ -}}
+{{- define "sandpool.clusterName" -}}
+{{- if .Values.watchNamespaces }}{{ .Values.fullname }}-{{ .Release.Namespace }}{{ else }}{{ .Values.fullname }}{{ end }}
+{{- end }}
+
+{{- /* A role and its binding. Takes root, name, namespace (none: cluster-wide) and rules. */ -}}
+{{- define "sandpool.granted" -}}
+{{- $kind := ternary "Role" "ClusterRole" (not (empty .namespace)) }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "sandpool.labels" .root | nindent 4 }}
+rules:
+  {{- toYaml .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "sandpool.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "sandpool.account" .root }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{- /* The arguments of the container, one on each line. */ -}}
+{{- define "sandpool.arguments" -}}
+{{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection) }}
+{{- fail "replicas is above 1 but leaderElection is false: replicas would act at once. Set leaderElection to true, or replicas to 1." }}
+{{- end -}}
+- controller
+- {{ ternary "--leader-elect" "--no-leader-elect" .Values.leaderElection }}
+- {{ ternary "--extensions" "--no-extensions" .Values.extensions }}
+- --log-format={{ .Values.logFormat }}
+{{- with .Values.watchNamespaces }}
+- --watch-namespaces={{ join "," . }}
+{{- end }}
+{{- if ne .Values.clusterDomain "cluster.local" }}
+- --cluster-domain={{ .Values.clusterDomain }}
+{{- end }}
+{{- $given := list
+  (list "--kube-api-qps" .Values.kubeApi.qps)
+  (list "--kube-api-burst" .Values.kubeApi.burst)
+  (list "--sandbox-claim-concurrent-workers" .Values.workers.claim)
+  (list "--sandbox-concurrent-workers" .Values.workers.sandbox)
+  (list "--sandbox-warm-pool-concurrent-workers" .Values.workers.pool)
+  (list "--sandbox-template-concurrent-workers" .Values.workers.template)
+  (list "--sandbox-warm-pool-max-refill-rate" .Values.refill.rate)
+  (list "--sandbox-warm-pool-max-batch-size" .Values.refill.batch) }}
+{{- range $given }}
+{{- if not (kindIs "invalid" (index . 1)) }}
+- {{ index . 0 }}={{ index . 1 }}
+{{- end }}
+{{- end }}
+{{- if .Values.tracing.enabled }}
+- --enable-tracing
+{{- end }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

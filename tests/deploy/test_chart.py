@@ -1,0 +1,257 @@
+"""The chart with the real helm: it is what `sandpool install` prints, and a real API server accepts every variant of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from sandpool.assembly.installation.objects import objects
+from sandpool.assembly.installation.rules import CLUSTER, CORE, DEFINITIONS
+from sandpool.assembly.installation.settings import Settings
+from sandpool.cli.controller import controller
+from sandpool.cli.main import app
+from sandpool.model.blueprint import secure_pod_spec
+from sandpool.model.template import SandboxTemplate
+from support.cluster import sandpool
+from support.helm import CHART, NAMESPACE, by_identity, documents, helm, rendered, template
+from support.kube_server import KubeServer
+from support.kubectl import Kubectl
+
+pytestmark = pytest.mark.kube
+GUIDE = CHART.parents[2] / "docs/how-to/install-on-kubernetes.md"
+INSTALLERS = ("app.kubernetes.io/managed-by", "helm.sh/chart")
+"""Labels that say who installed it: these differ."""
+WHOLE = ("--include-crds", "--set", "namespace.create=true")
+VARIANTS = {
+    "default": {},
+    "everything": {
+        "watchNamespaces": ["default", "red"],
+        "namespace": {"create": True},
+        "clusterDomain": "example.org",
+        "image": {"digest": "sha256:" + "0" * 64},
+        "imagePullSecrets": [{"name": "registry"}],
+        "kubeApi": {"qps": 100, "burst": 200},
+        "workers": {"claim": 400, "sandbox": 100, "pool": 8, "template": 1},
+        "refill": {"rate": 12.5, "batch": 300},
+        "tracing": {"enabled": True, "endpoint": "http://collector.monitoring:4318"},
+        "extraArgs": ["--verbose"],
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "serviceAccount": {"name": "other", "annotations": {"example.org/role": "x"}},
+        "podAnnotations": {"example.org/a": "1"},
+        "podLabels": {"example.org/team": "red", "app.kubernetes.io/name": "stolen"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "control", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [],
+        "priorityClassName": "system-cluster-critical",
+        "podDisruptionBudget": {"maxUnavailable": "50%"},
+        "metrics": {
+            "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "scrapeTimeout": "10s"},
+            "prometheusRule": {"enabled": True, "additionalGroups": [{"name": "mine", "rules": []}]},
+            "dashboard": {"enabled": True},
+        },
+        "networkPolicy": {
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
+            "restrictEgress": True,
+            "extraEgress": [{"ports": [{"protocol": "TCP", "port": 4318}]}],
+        },
+        "router": {"networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}], "metricsFrom": [{"podSelector": {}}]}},
+    },
+    "as little as possible": {
+        "replicas": 1,
+        "leaderElection": False,
+        "extensions": False,
+        "serviceAccount": {"create": False, "name": "there"},
+        "rbac": {"create": False},
+        "podDisruptionBudget": {"enabled": False},
+        "service": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+        "resources": {"requests": None, "limits": None},
+        "podSecurityContext": {},
+        "logFormat": "text",
+    },
+}  # fmt: skip
+FOREIGN = {"ServiceMonitor", "PrometheusRule"}
+"""Kinds that the Prometheus operator brings."""
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]:
+    return with_values(VARIANTS[request.param], tmp_path)
+
+
+def with_values(values: dict[str, Any], home: Path, *arguments: str) -> list[dict[str, Any]]:
+    file = home / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return rendered("--values", str(file), *arguments, home=home)
+
+
+def without_installer(body: Any) -> Any:
+    if isinstance(body, dict):
+        return {key: without_installer(value) for key, value in body.items() if key not in INSTALLERS}
+    return [without_installer(item) for item in body] if isinstance(body, list) else body
+
+
+def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    left, right = by_identity(without_installer(ours)), by_identity(without_installer(theirs))
+    assert left.keys() == right.keys()
+    for identity, body in left.items():
+        assert body == right[identity], identity
+
+
+def test_lint(tmp_path: Path) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), home=tmp_path).stdout
+
+
+def test_install_prints_the_same(tmp_path: Path) -> None:
+    same(objects(Settings(namespace=NAMESPACE)), rendered(*WHOLE, home=tmp_path))
+
+
+def test_install_prints_the_same_for_some_namespaces(tmp_path: Path) -> None:
+    settings = Settings(namespace="here", image="example.org/x:1", watch_namespaces=("red", "blue"))
+    values = {"watchNamespaces": ["red", "blue"], "image": {"repository": "example.org/x", "tag": "1"}}
+    same(objects(settings), with_values(values, tmp_path, *WHOLE, "--namespace", "here"))
+
+
+def test_by_default_it_has_all_but_the_namespace(tmp_path: Path) -> None:
+    missing = (
+        by_identity(rendered(*WHOLE, home=tmp_path)).keys()
+        - by_identity(rendered("--include-crds", home=tmp_path)).keys()
+    )
+    assert missing == {("Namespace", "", NAMESPACE)}
+
+
+def test_in_some_namespaces_there_are_roles_only(tmp_path: Path) -> None:
+    found = with_values({"watchNamespaces": ["red", "blue"]}, tmp_path)
+    cluster = [rule for body in found if body["kind"] == "ClusterRole" for rule in body["rules"]]
+    assert cluster == [rule.body() for rule in CLUSTER]
+    roles = {body["metadata"]["namespace"] for body in found if body["kind"] == "Role" and len(body["rules"]) > 2}
+    assert roles == {"red", "blue"}
+    (deployment,) = (body for body in found if body["kind"] == "Deployment")
+    assert "--watch-namespaces=red,blue" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_for_sandboxes_alone_nothing_else_is_granted(tmp_path: Path) -> None:
+    found = with_values({"extensions": False}, tmp_path)
+    (role,) = (body for body in found if body["kind"] == "ClusterRole")
+    assert role["rules"] == [rule.body() for rule in (*CORE, *DEFINITIONS)]
+
+
+def test_the_controller_knows_its_arguments(variant: list[dict[str, Any]]) -> None:
+    (deployment,) = (body for body in variant if body["kind"] == "Deployment")
+    command, given, *_ = app.parse_args(
+        deployment["spec"]["template"]["spec"]["containers"][0]["args"], exit_on_error=False, print_error=False
+    )
+    assert command is controller
+    for flags in given.arguments.values():
+        for check in ("namespaces", "terms", "rate", "workers", "pool"):
+            if hasattr(flags, check):
+                getattr(flags, check)()
+
+
+def test_monitoring(tmp_path: Path) -> None:
+    found = {body["kind"]: body for body in with_values(VARIANTS["everything"], tmp_path)}
+    (service, monitor) = (found[kind] for kind in ("Service", "ServiceMonitor"))
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [each["port"] for each in monitor["spec"]["endpoints"]] == [
+        each["name"] for each in service["spec"]["ports"]
+    ]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    # The job of a ServiceMonitor's targets is the name of their Service.
+    alerts = (CHART / "files/alerts.yaml").read_text().replace("__JOB__", service["metadata"]["name"])
+    assert found["PrometheusRule"]["spec"]["groups"] == [
+        *yaml.safe_load(alerts)["groups"],
+        {"name": "mine", "rules": []},
+    ]
+    (dashboard,) = found["ConfigMap"]["data"].values()
+    assert json.loads(dashboard) == json.loads((CHART / "files/dashboard.json").read_text())
+
+
+def test_labels_that_select_cannot_be_taken_away(tmp_path: Path) -> None:
+    found = with_values(VARIANTS["everything"], tmp_path)
+    (deployment,) = (body for body in found if body["kind"] == "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels["example.org/team"] == "red"
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicas": 2, "leaderElection": False}, "leaderElection to true, or replicas to 1"),
+        ({"service": {"enabled": False}, "metrics": {"serviceMonitor": {"enabled": True}}}, "needs service.enabled"),
+        ({"replica": 3}, "replica"),
+        ({"image": {"tga": "x"}}, "tga"),
+        ({"replicas": "two"}, "replicas"),
+        ({"watchNamespaces": ["Red"]}, "watchNamespaces"),
+        ({"watchNamespaces": ["red", "red"]}, "watchNamespaces"),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused(values: dict[str, Any], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    done = template("--values", str(file), home=tmp_path, check=False)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_real_server_accepts_it(variant: list[dict[str, Any]], kubectl: Kubectl) -> None:
+    for namespace in (NAMESPACE, "red"):
+        kubectl.run("create", "namespace", namespace)
+    served = [body for body in variant if body["kind"] not in FOREIGN]
+    text = yaml.safe_dump_all(served)
+    said = kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+    assert said.count("(server dry run)") == len(served)
+
+
+def test_what_install_prints_can_be_applied_again(kubectl: Kubectl) -> None:
+    text = sandpool("install", "--dry-run", "--namespace", "twice", "--image", "example.org/x:1").stdout
+    count = len(documents(text))
+    assert kubectl("apply", "--server-side", "-f", "-", stdin=text).count("serverside-applied") == count
+    first = kubectl("get", "deployment,role,service", "--namespace=twice", "-o", "name").split()
+    assert "deployment.apps/sandpool-controller" in first
+    deployed = (
+        "get",
+        "deployment",
+        "sandpool-controller",
+        "--namespace=twice",
+        "-o",
+        "jsonpath={.metadata.generation}",
+    )
+    before = kubectl(*deployed)
+    kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    assert kubectl(*deployed) == before
+
+
+def test_the_pods_keep_the_strictest_standard(server: KubeServer, kubectl: Kubectl, tmp_path: Path) -> None:
+    """Pod Security admission of the real server, on the pod that the Deployment makes."""
+    text = sandpool("install", "--dry-run", "--namespace", "strict").stdout
+    kubectl("apply", "--server-side", "-f", "-", stdin=text)
+    (deployment,) = (body for body in documents(text) if body["kind"] == "Deployment")
+    pod = {"apiVersion": "v1", "kind": "Pod", **deployment["spec"]["template"]}
+    pod["metadata"] = {"name": "one", **pod["metadata"]}
+    pods = "/api/v1/namespaces/strict/pods?dryRun=All"
+    assert server.request("POST", pods, pod)["metadata"]["name"] == "one"
+    pod["spec"]["containers"][0]["securityContext"].pop("allowPrivilegeEscalation")
+    with pytest.raises(OSError, match="403"):  # so the server does look
+        server.request("POST", pods, pod)
+
+
+def test_the_hardened_template_of_the_guide_keeps_the_strictest_standard(server: KubeServer, kubectl: Kubectl) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+    template = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(text)), type=SandboxTemplate)
+    spec = secure_pod_spec(template.spec)
+    assert spec.pop("runtimeClassName") == "gvisor"  # which this server does not have
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hardened", "labels": labels}}
+    kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(namespace))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}
+    made = server.request("POST", "/api/v1/namespaces/hardened/pods?dryRun=All", pod)
+    assert made["spec"]["automountServiceAccountToken"] is False

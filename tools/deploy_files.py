@@ -1,0 +1,158 @@
+"""Writes what deploy/ and its reference page repeat of the code: definitions and rules of the chart, its schema, its values.
+
+    python tools/deploy_files.py [--check]
+
+Each is made from one source: the CRDs and the rules from `sandpool`, the schema and the page from the chart's values.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sandpool.assembly.installation import rules
+from sandpool.assembly.installation.access import RBAC
+from sandpool.assembly.installation.objects import objects
+from sandpool.assembly.installation.settings import Settings
+from sandpool.model.crds import crds, to_yaml
+from sandpool.model.names import LABEL
+
+ROOT = Path(__file__).parent.parent
+CHART = ROOT / "deploy/helm/sandpool"
+FREE_FORM = {
+    "resources", "podSecurityContext", "securityContext", "podAnnotations", "podLabels", "nodeSelector", "affinity",
+    "serviceAccount.annotations", "metrics.serviceMonitor.labels", "metrics.prometheusRule.labels",
+    "metrics.dashboard.labels",
+}  # fmt: skip
+"""Values whose keys are the user's, not ours."""
+STRICTER: dict[str, dict[str, Any]] = {
+    "topologySpreadConstraints": {"type": ["array", "null"]},
+    "watchNamespaces": {"items": {"type": "string", "pattern": f"^{LABEL}$", "maxLength": 63}, "uniqueItems": True},
+    "logFormat": {"enum": ["json", "text"]},
+    "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "replicas": {"minimum": 0},
+    "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
+}
+TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
+
+
+def files() -> dict[Path, str]:
+    """Every file, whole."""
+    values = CHART.joinpath("values.yaml").read_text()
+    permissions = [body for body in objects(Settings()) if body["apiVersion"].startswith(RBAC)]
+    return {
+        **{CHART / "crds" / f"{one['metadata']['name']}.yaml": to_yaml(one) for one in crds()},
+        CHART / "files/rules.yaml": _rules(),
+        CHART / "values.schema.json": json.dumps(_schema(values), indent=2) + "\n",
+        ROOT / "deploy/rbac/controller.yaml": "".join(f"---\n{to_yaml(body)}" for body in permissions),
+        ROOT / "docs/reference/helm-values.md": _page(values),
+        ROOT / "docs/reference/permissions.md": _permissions(),
+    }
+
+
+def _rules() -> str:
+    scopes = {
+        "core": rules.CORE,
+        "extensions": rules.EXTENSIONS,
+        "definitions": rules.DEFINITIONS,
+        "places": rules.PLACES,
+        "own": rules.OWN,
+    }
+    head = "# Made by tools/deploy_files.py from src/sandpool/assembly/installation/rules.py, which also says why.\n"
+    return head + to_yaml({scope: [rule.body() for rule in table] for scope, table in scopes.items()})
+
+
+def _schema(values: str) -> dict[str, Any]:
+    schema = _of(yaml.safe_load(values), "")
+    schema["properties"]["global"] = {"type": "object"}  # Helm's own
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+
+
+def _of(value: Any, path: str) -> dict[str, Any]:
+    if isinstance(value, dict) and path not in FREE_FORM:
+        inner = {name: _of(child, f"{path}.{name}".lstrip(".")) for name, child in value.items()}
+        return {"type": "object", "additionalProperties": False, "properties": inner}
+    kind: Any = ["number", "null"] if value is None else TYPES[type(value)]
+    return {"type": kind, **STRICTER.get(path, {})}
+
+
+def documented(values: str) -> Iterator[tuple[str, str, str]]:
+    """Path, default and text of each value: the comment lines above it."""
+    known = yaml.safe_load(values)
+    said: list[str] = []
+    place: list[tuple[int, str]] = []
+    for line in values.splitlines():
+        if match := re.match(r"( *)# ?(.*)", line):
+            said.append(match[2])
+        elif match := re.match(r"( *)([A-Za-z]+):", line):
+            indent = len(match[1])
+            place = [(depth, name) for depth, name in place if depth < indent] + [(indent, match[2])]
+            path = ".".join(name for _, name in place)
+            if said:
+                yield path, json.dumps(_at(known, path)), " ".join(said)
+            said = []
+        else:
+            said = []
+
+
+def _at(known: Any, path: str) -> Any:
+    for name in path.split("."):
+        known = known[name]
+    return known
+
+
+def _page(values: str) -> str:
+    head = (
+        "# Values of the Helm chart\n\n"
+        "The chart is `deploy/helm/sandpool`. Unknown values and values of a wrong type are refused: "
+        "`values.schema.json` lies\nbeside them. How to install it is in [Install on Kubernetes]"
+        "(../how-to/install-on-kubernetes.md). This page is made from\n`values.yaml` by `tools/deploy_files.py`.\n\n"
+        "| value | default | meaning |\n|---|---|---|\n"
+    )
+    return head + "".join(f"| `{path}` | `{default}` | {text} |\n" for path, default, text in documented(values))
+
+
+def _permissions() -> str:
+    head = (
+        "# Permissions of the controller\n\n"
+        "All of them, and what each is for. `sandpool install` and the Helm chart grant these and no others; a test "
+        "compares them with\nevery call in the code. This page is made from `assembly/installation/rules.py` by "
+        "`tools/deploy_files.py`.\n"
+    )
+    scopes = (
+        ("In every namespace, or in each one that is watched", rules.CORE),
+        ("There too, unless only sandboxes are served (`--no-extensions`)", rules.EXTENSIONS),
+        ("On what is in no namespace", rules.CLUSTER),
+        ("In the controller's own namespace", rules.OWN),
+    )
+    return head + "".join(f"\n## {title}\n\n{_table(table)}" for title, table in scopes)
+
+
+def _table(table: tuple[rules.Rule, ...]) -> str:
+    lines = []
+    for rule in table:
+        named = f", only {', '.join(f'`{name}`' for name in rule.names)}" if rule.names else ""
+        group = f" ({rule.group})" if rule.group else ""
+        lines.append(f"| `{rule.resource}`{group}{named} | {' '.join(rule.verbs)} | {rule.why} |\n")
+    return "| resource | verbs | to |\n|---|---|---|\n" + "".join(lines)
+
+
+def main() -> None:
+    stale = {path: text for path, text in files().items() if not path.exists() or path.read_text() != text}
+    if "--check" in sys.argv:
+        raise SystemExit("".join(f"{path} differs: run tools/deploy_files.py\n" for path in stale) or 0)
+    for path, text in stale.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
