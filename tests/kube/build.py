@@ -1,4 +1,4 @@
-"""Builds the real servers that tests are compared with: etcd, kube-apiserver, kube-controller-manager and kubectl.
+"""Builds the real programs that tests need: etcd, kube-apiserver, kube-controller-manager, kubectl and helm.
 
 Sources come from the Go module proxy, so a Go toolchain is all it needs. Only what is missing is built, into a cache
 outside the repository. Binaries in the folder that KUBEBUILDER_ASSETS names win over anything built here.
@@ -21,8 +21,10 @@ from typing import Any
 KUBERNETES = "v1.36.3"
 STAGING = "v0" + KUBERNETES[2:]  # the version under which Kubernetes publishes its k8s.io/* modules
 ETCD = "v3.7.3"
+HELM = "v4.3.1"
 KUBE_BINARIES = ("kube-apiserver", "kube-controller-manager", "kubectl")
-BINARIES = ("etcd", *KUBE_BINARIES)
+BINARIES = ("etcd", *KUBE_BINARIES, "helm")
+FROM_PATH = ("kubectl", "helm")  # clients: those of the machine will do
 DOWNLOAD_TIMEOUT = 600.0
 BUILD_TIMEOUT = 1800.0
 
@@ -37,14 +39,19 @@ def cache_folder() -> Path:
 
 
 def find(name: str, folder: Path | None = None) -> Path | None:
-    """The binary of that name: from KUBEBUILDER_ASSETS, else built earlier; kubectl also from PATH."""
+    """The binary of that name: from KUBEBUILDER_ASSETS, else built earlier; kubectl and helm also from PATH."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    folders = ([Path(assets)] if assets else []) + [folder or cache_folder()]
-    for candidate in (place / name for place in folders):
+    given = [Path(assets) / name] if assets else []
+    for candidate in (*given, _built(name, folder or cache_folder())):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
-    on_path = shutil.which(name) if name == "kubectl" else None
+    on_path = shutil.which(name) if name in FROM_PATH else None
     return Path(on_path) if on_path else None
+
+
+def _built(name: str, folder: Path) -> Path:
+    """The folder is named by the versions of the servers; helm has its own."""
+    return folder / (f"helm-{HELM}" if name == "helm" else name)
 
 
 def missing(names: Sequence[str], folder: Path | None = None) -> list[str]:
@@ -66,12 +73,29 @@ def build(names: Sequence[str], folder: Path) -> None:
     for name in wanted:
         started = time.monotonic()
         say(f"building {name} ...")
-        module, package = _etcd_module(work) if name == "etcd" else _kube_module(work, name)
+        module, package = _source(work, name)
         unfinished = folder / f".{name}.{os.getpid()}"
         _go("build", "-trimpath", "-ldflags", _linker_flags(), "-o", str(unfinished), package, cwd=module)
-        unfinished.rename(folder / name)
-        say(f"built {folder / name} in {time.monotonic() - started:.0f} s")
+        unfinished.rename(_built(name, folder))
+        say(f"built {_built(name, folder)} in {time.monotonic() - started:.0f} s")
     shutil.rmtree(work, ignore_errors=True)
+
+
+def _source(work: Path, name: str) -> tuple[Path, str]:
+    """The module to build in, and the package to build."""
+    match name:
+        case "etcd":
+            return _etcd_module(work)
+        case "helm":
+            return _helm_module(work)
+        case _:
+            return _kube_module(work, name)
+
+
+def _helm_module(work: Path) -> tuple[Path, str]:
+    module = "helm.sh/helm/v4"
+    package = f"{module}/cmd/helm"
+    return _module(work / "helm", "go 1.26", [f"require {module} {HELM}"], [package]), package
 
 
 def _etcd_module(work: Path) -> tuple[Path, str]:
@@ -112,7 +136,8 @@ def _linker_flags() -> str:
     """Without the version stamp a server calls itself v0.0.0 and clients warn about the skew."""
     major, minor, _ = KUBERNETES[1:].split(".")
     stamp = "-X k8s.io/component-base/version."
-    return f"-s -w {stamp}gitVersion={KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor}"
+    helm = f"-X helm.sh/helm/v4/internal/version.version={HELM}"
+    return f"-s -w {stamp}gitVersion={KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor} {helm}"
 
 
 def _go(*arguments: str, cwd: Path | None = None) -> str:

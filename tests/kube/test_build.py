@@ -43,11 +43,19 @@ def test_assets_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert build.find("etcd") == given
 
 
-def test_only_kubectl_is_taken_from_path(tmp_path: Path) -> None:
-    for name in ("kubectl", "etcd"):
+def test_only_clients_are_taken_from_path(tmp_path: Path) -> None:
+    for name in ("kubectl", "helm", "etcd"):
         executable(tmp_path / "path", name)
     assert build.find("kubectl") == tmp_path / "path" / "kubectl"
+    assert build.find("helm") == tmp_path / "path" / "helm"
     assert build.find("etcd") is None
+
+
+def test_helm_has_a_version_of_its_own() -> None:
+    executable(build.cache_folder(), "helm-v0.0.0")
+    assert build.find("helm") is None
+    built = executable(build.cache_folder(), f"helm-{build.HELM}")
+    assert build.find("helm") == built
 
 
 def test_a_file_that_cannot_run_is_none() -> None:

@@ -1,0 +1,79 @@
+"""What users write: templates, pools and claims of every sort, by seeded choice."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from sandpool.model.times import seconds
+from sandpool.simulation.places import Place
+
+Body = dict[str, Any]
+_STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def template(name: str, chance: Random) -> Body:
+    spec: Body = {
+        "podTemplate": {"spec": {"containers": [{"name": "main", "image": f"python:{chance.randrange(4)}"}]}},
+        "envVarsInjectionPolicy": chance.choice(("Allowed", "Overrides", "Overrides", "Disallowed")),
+        "volumeClaimTemplatesPolicy": chance.choice(("Allowed", "Overrides", "Disallowed")),
+        "networkPolicyManagement": chance.choice(("Managed", "Unmanaged", "Unmanaged")),
+    }
+    if chance.random() < 0.2:
+        spec["service"] = True
+    if chance.random() < 0.15:
+        spec["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": _STORAGE}]
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def pool(name: str, place: Place, chance: Random) -> Body:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "sandboxTemplateRef": {"name": chance.choice(place.templates)},
+            "replicas": chance.randrange(1, 6),
+            "updateStrategy": strategy(chance),
+        },
+    }
+
+
+def strategy(chance: Random) -> Body:
+    kind = chance.choice(("OnReplenish", "Recreate", "Recreate", "RollingUpdate", "RollingUpdate"))
+    if kind != "RollingUpdate" or chance.random() < 0.3:
+        return {"type": kind, "rollingUpdate": None}
+    bounds = {"maxUnavailable": chance.choice((0, 1, "25%", "50%")), "maxSurge": chance.choice((0, 1, "25%", "100%"))}
+    return {"type": kind, "rollingUpdate": bounds}
+
+
+def claim(name: str, pool: str, chance: Random, now: datetime) -> Body:
+    spec: Body = {"warmPoolRef": {"name": pool}}
+    kind = chance.random()
+    if kind < 0.1:
+        spec["env"] = [{"name": "TASK", "value": name}]
+    elif kind < 0.16:
+        spec["volumeClaimTemplates"] = [{"metadata": {"name": "work"}, "spec": _STORAGE}]
+    elif kind < 0.26:
+        spec["additionalPodMetadata"] = {"labels": {"sandbox.users.io/task": name}}
+    if chance.random() < 0.3:
+        spec["lifecycle"] = lifecycle(chance, now)
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def lifecycle(chance: Random, now: datetime) -> Body:
+    body: Body = {"shutdownPolicy": chance.choice(("Delete", "DeleteForeground", "Retain"))}
+    if chance.random() < 0.7:
+        body["shutdownTime"] = seconds(now + timedelta(seconds=chance.randrange(-1, 40)))
+    if chance.random() < 0.5:
+        body["ttlSecondsAfterFinished"] = chance.choice((0, 1, 10))
+    return body
+
+
+def sandbox(name: str, chance: Random, now: datetime) -> Body:
+    spec: Body = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "python:0"}]}}}
+    if chance.random() < 0.5:
+        spec["shutdownTime"] = seconds(now + timedelta(seconds=chance.randrange(1, 30)))
+        spec["shutdownPolicy"] = chance.choice(("Delete", "Retain"))
+    if chance.random() < 0.3:
+        spec["service"] = True
+    return {"metadata": {"name": name}, "spec": spec}

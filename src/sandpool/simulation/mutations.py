@@ -1,0 +1,109 @@
+"""Bugs on purpose: each takes one safeguard away while it is in force. A simulation that does not notice them proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from sandpool.controllers.assigner.staleness import Staleness
+from sandpool.controllers.claim import handover, settle
+from sandpool.controllers.pool import supply
+from sandpool.controllers.pool.view import PoolView
+from sandpool.loop.cache import Cache
+from sandpool.model.patches import Patch
+
+Change = tuple[Any, str, Callable[[Any], Any]]
+"""Where a safeguard stands, its name there, and what to put in its place, given the original."""
+
+
+def _without_tests(path: str) -> Callable[[Any], Any]:
+    """The same patch without the tests whose path ends like that."""
+
+    def mutate(original: Callable[..., Patch]) -> Callable[..., Patch]:
+        def build(*args: Any, **options: Any) -> Patch:
+            patch = original(*args, **options)
+            kept = [step for step in patch.body if not (step["op"] == "test" and step["path"].endswith(path))]
+            return Patch(patch.type, kept)
+
+        return build
+
+    return mutate
+
+
+def _without_owner_test(original: Callable[..., Patch]) -> Callable[..., Patch]:
+    def build(*args: Any, **options: Any) -> Patch:
+        patch = original(*args, **options)
+        owned = [step for step in patch.body if step["op"] == "test" and "ownerReferences" in step["path"]]
+        return Patch(patch.type, [step for step in patch.body if step not in owned])
+
+    return build
+
+
+def _without_precondition(original: Callable[..., Patch]) -> Callable[..., Patch]:
+    """The binding, whatever is bound already. It still says which claim it means."""
+
+    def build(*args: Any, **options: Any) -> Patch:
+        patch = original(*args, **options)
+        tests = [step for step in patch.body if step["op"] == "test" and step["path"] != "/metadata/uid"]
+        return Patch(patch.type, [step for step in patch.body if step not in tests])
+
+    return build
+
+
+def _silent(original: Callable[..., None]) -> Callable[..., None]:
+    """What we wrote enters the cache, but nobody is told."""
+
+    def learn(cache: Any, obj: Any) -> None:
+        subscribers, cache._subscribers = cache._subscribers, []
+        try:
+            original(cache, obj)
+        finally:
+            cache._subscribers = subscribers
+
+    return learn
+
+
+def _without_look(original: Callable[..., Any]) -> Callable[..., Any]:
+    """An open end is taken for a failure."""
+
+    def after(outcome: Any, name: str) -> Any:
+        step = original(outcome, name)
+        return settle.Next(f"sandbox {name}: no answer") if isinstance(step, settle.Look) else step
+
+    return after
+
+
+def _without_room(original: Callable[..., int]) -> Callable[..., int]:
+    """A rollout makes all that is new at once."""
+
+    def missing(view: PoolView) -> int:
+        fresh = view.population - len(view.roster) + view.roster.fresh
+        return max(0, view.replicas - fresh)
+
+    return missing
+
+
+MUTATIONS: dict[str, tuple[Change, ...]] = {
+    "uid-test": ((handover, "transfer", _without_tests("/metadata/uid")),),
+    "owner-test": ((handover, "transfer", _without_owner_test),),
+    "binding-precondition": ((handover, "binding", _without_precondition),),
+    "tombstone": ((Cache, "doom", lambda _: lambda cache, key, uid: False),),
+    "own-writes": ((Cache, "learn", _silent),),
+    "look-after-timeout": ((settle, "after_transfer", _without_look),),
+    "surge-limit": ((supply, "missing", _without_room),),
+    "staleness": ((Staleness, "stale", lambda _: lambda judge, sandbox: False),),
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Within, the safeguard of that name is missing; with an empty name, none is."""
+    if name and name not in MUTATIONS:
+        raise ValueError(f"mutation {name!r} is unknown; use one of: {', '.join(MUTATIONS)}")
+    with ExitStack() as restored:
+        for place, attribute, mutate in MUTATIONS.get(name, ()):
+            original = getattr(place, attribute)
+            setattr(place, attribute, mutate(original))
+            restored.callback(setattr, place, attribute, original)
+        yield

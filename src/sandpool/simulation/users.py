@@ -1,0 +1,306 @@
+"""Users: platform teams that edit templates and pools, agents that claim, and accidents. All by seeded choice.
+
+What they do always reaches the world at once, and what makes no sense there (the object is gone, the name is taken) is simply
+refused. Every action has a name, so that it can be counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from sandpool.kube.api import Propagation
+from sandpool.kube.errors import ApiError
+from sandpool.model import codec
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.patches import json_patch, merge_patch
+from sandpool.model.pod import Phase, Pod
+from sandpool.model.sandbox import Sandbox
+from sandpool.model.template import SandboxTemplate
+from sandpool.simulation import bodies
+from sandpool.simulation.authorship import USER, writes_as
+from sandpool.simulation.faults import Fault, Faults
+from sandpool.simulation.kubelet import Kubelet
+from sandpool.simulation.places import Place, Places
+from sandpool.simulation.world import World
+
+Action = Callable[[Place], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long users are busy (virtual seconds), and how many claims they make."""
+
+    seconds: float = 35.0
+    claims: int = 16
+    edits: int = 14
+
+
+class Users:
+    def __init__(self, world: World, places: Places, kubelet: Kubelet, faults: Faults, chance: Random) -> None:
+        self._world = world
+        self._places = places
+        self._kubelet = kubelet
+        self._faults = faults
+        self._chance = chance
+        self._made = 0
+        self._old_names: list[tuple[str, str]] = []  # of claims, to be used again
+        self._edits: tuple[tuple[int, str, Action], ...] = (
+            (4, "template edited", self._edit_template),
+            (2, "template relabelled", self._relabel_template),
+            (1, "template deleted", self._delete_template),
+            (1, "template re-created", self._make_template),
+            (5, "pool scaled", self._scale),
+            (2, "pool's template switched", self._switch),
+            (2, "pool's strategy changed", self._restrategise),
+            (1, "pool deleted", self._delete_pool),
+            (1, "pool orphaned its members", self._orphan_pool),
+            (2, "pool re-created", self._make_pool),
+            (7, "claim deleted", self._delete_claim),
+            (3, "claim re-created", self._recreate_claim),
+            (2, "claim extended", self._extend_claim),
+            (3, "claimed sandbox deleted", self._delete_claimed),
+            (2, "warm sandbox deleted", self._delete_member),
+            (4, "warm sandbox replaced by force", self._replace_member),
+            (2, "sandbox made by hand", self._make_sandbox),
+            (2, "sandbox suspended or resumed", self._suspend),
+            (3, Fault.POD_LOST.value, self._delete_pod),
+            (3, "work finished", self._finish),
+            (2, Fault.NODE_DRAIN.value, self._drain),
+        )
+
+    async def settle_in(self) -> None:
+        """What is there before anybody claims."""
+        writes_as(USER)
+        for place in self._places.all:
+            for template in place.templates:
+                await self._world.api.create(TEMPLATES, bodies.template(template, self._chance), place.namespace)
+            for pool in place.pools:
+                await self._world.api.create(POOLS, bodies.pool(pool, place, self._chance), place.namespace)
+
+    async def work(self, effort: Effort) -> None:
+        writes_as(USER)
+        moments = self._bursts(effort) + [(self._chance.random() * effort.seconds, "edit") for _ in range(effort.edits)]
+        now = 0.0
+        for at, what in sorted(moments):
+            await asyncio.sleep(at - now)
+            now = at
+            await (self._claim() if what == "claim" else self._edit())
+
+    async def crowd(self) -> None:
+        """Several claims of one pool at once: what two leaders most easily quarrel about."""
+        writes_as(USER)
+        await asyncio.sleep(self._chance.random() * 2)
+        place = self._chance.choice(self._places.all)
+        pool = self._chance.choice(place.pools)
+        for _ in range(self._chance.choice((3, 5))):
+            await self._claim("", place.namespace, pool)
+
+    def _bursts(self, effort: Effort) -> list[tuple[float, str]]:
+        moments: list[tuple[float, str]] = []
+        while len(moments) < effort.claims:
+            at = self._chance.random() * effort.seconds
+            spread = self._chance.choice((0.0, 0.0, 0.05, 1.0))
+            moments += [
+                (at + self._chance.random() * spread, "claim") for _ in range(self._chance.choice((1, 2, 4, 8)))
+            ]
+        return moments[: effort.claims]
+
+    async def _edit(self) -> None:
+        _, name, action = self._chance.choices(self._edits, [weight for weight, _, _ in self._edits])[0]
+        try:
+            done = await action(self._chance.choice(self._places.all))
+        except ApiError:
+            return
+        if done is not False:
+            self._faults.happened(name)
+
+    # Claims
+
+    async def _claim(self, name: str = "", namespace: str = "", pool: str = "") -> None:
+        self._made += 1
+        place = self._chance.choice(self._places.all)
+        name, namespace = name or f"claim-{self._made}", namespace or place.namespace
+        pool = pool or (self._chance.choice(place.pools) if self._chance.random() < 0.97 else "no-such-pool")
+        body = bodies.claim(name, pool, self._chance, self._world.clock.now())
+        try:
+            await self._world.api.create(CLAIMS, body, namespace)
+        except ApiError:
+            return
+
+    def _some(self, kind: str, wanted: Callable[[Any], bool] = lambda _: True) -> Any:
+        found = [obj for obj in self._world.of(kind) if wanted(obj)]
+        return self._chance.choice(found) if found else None
+
+    async def _delete_claim(self, place: Place) -> object:
+        claim = self._some(SandboxClaim.kind)
+        if claim is None:
+            return False
+        how = self._chance.choice((None, None, None, Propagation.FOREGROUND, Propagation.ORPHAN))
+        meta = claim.metadata
+        self._old_names.append((meta.namespace, meta.name))
+        if how is Propagation.ORPHAN:
+            self._faults.happened("claim orphaned its sandbox")
+        return await self._world.api.delete(CLAIMS, meta.name, meta.namespace, propagation=how)
+
+    async def _recreate_claim(self, place: Place) -> object:
+        """Deleted and made again under its name, at once or later."""
+        if self._old_names and self._chance.random() < 0.5:
+            namespace, name = self._old_names.pop()
+        else:
+            claim = self._some(SandboxClaim.kind)
+            if claim is None:
+                return False
+            namespace, name = claim.metadata.namespace, claim.metadata.name
+            await self._world.api.delete(CLAIMS, name, namespace)
+        await self._claim(name, namespace)
+        return True
+
+    async def _extend_claim(self, place: Place) -> object:
+        claim = self._some(SandboxClaim.kind, lambda claim: claim.spec.lifecycle is not None)
+        if claim is None:
+            return False
+        lifecycle = bodies.lifecycle(self._chance, self._world.clock.now())
+        patch = merge_patch({"spec": {"lifecycle": lifecycle}})
+        return await self._world.api.patch(CLAIMS, claim.metadata.name, patch, claim.metadata.namespace)
+
+    async def _delete_claimed(self, place: Place) -> object:
+        return await self._delete_sandbox(SandboxClaim.kind)
+
+    async def _delete_member(self, place: Place) -> object:
+        return await self._delete_sandbox("SandboxWarmPool")
+
+    async def _delete_sandbox(self, owner: str) -> object:
+        box = self._some(Sandbox.kind, lambda box: (held := box.metadata.controller) is not None and held.kind == owner)
+        if box is None:
+            return False
+        how = self._chance.choice((None, None, Propagation.FOREGROUND))
+        return await self._world.api.delete(SANDBOXES, box.metadata.name, box.metadata.namespace, propagation=how)
+
+    async def _replace_member(self, place: Place) -> object:
+        """As `kubectl replace --force`: another object of the same name and owner. And then a burst of claims."""
+        box = self._some(Sandbox.kind, _warm)
+        if box is None:
+            return False
+        meta = box.metadata
+        body = codec.to_json(box)
+        body.pop("status", None)
+        body["metadata"] = {
+            name: value
+            for name, value in body["metadata"].items()
+            if name in ("name", "labels", "annotations", "ownerReferences")
+        }
+        await self._world.api.delete(SANDBOXES, meta.name, meta.namespace)
+        await self._world.api.create(SANDBOXES, body, meta.namespace)
+        for _ in range(self._chance.choice((1, 3))):
+            await self._claim("", meta.namespace, meta.controller.name)
+        return True
+
+    async def _make_sandbox(self, place: Place) -> object:
+        """Of its own, or in the way of a claim to come."""
+        name = self._chance.choice((f"box-{self._made}", f"claim-{self._made + 2}"))
+        return await self._world.api.create(
+            SANDBOXES, bodies.sandbox(name, self._chance, self._world.clock.now()), place.namespace
+        )
+
+    async def _suspend(self, place: Place) -> object:
+        box = self._some(
+            Sandbox.kind,
+            lambda box: (held := box.metadata.controller) is not None and held.kind == SandboxClaim.kind,
+        )
+        if box is None:
+            return False
+        mode = "Running" if box.spec.suspended else "Suspended"
+        patch = merge_patch({"spec": {"operatingMode": mode}})
+        return await self._world.api.patch(SANDBOXES, box.metadata.name, patch, box.metadata.namespace)
+
+    # Pods and nodes
+
+    async def _delete_pod(self, place: Place) -> object:
+        pod = self._some(Pod.kind)
+        return pod is not None and await self._world.api.delete(PODS, pod.metadata.name, pod.metadata.namespace)
+
+    async def _finish(self, place: Place) -> object:
+        pod = self._some(Pod.kind, lambda pod: pod.ready and "claim" in pod.metadata.name)
+        pod = pod or self._some(Pod.kind, lambda pod: pod.ready)
+        if pod is None:
+            return False
+        await self._kubelet.finish(pod.metadata, self._chance.choice((Phase.SUCCEEDED, Phase.FAILED)))
+        return True
+
+    async def _drain(self, place: Place) -> object:
+        node = self._chance.choice(self._places.nodes)
+        await self._kubelet.drain(node)
+        if self._chance.random() < 0.7:
+            self._world.spawn(self._uncordon(node))
+        return True
+
+    async def _uncordon(self, node: str) -> None:
+        writes_as(USER)
+        await asyncio.sleep(self._chance.random() * 15)
+        await self._kubelet.uncordon(node)
+
+    # Templates and pools
+
+    async def _edit_template(self, place: Place) -> object:
+        patch = json_patch(
+            [
+                {
+                    "op": "replace",
+                    "path": "/spec/podTemplate/spec/containers/0/image",
+                    "value": f"python:{self._chance.randrange(4)}",
+                }
+            ]
+        )
+        return await self._world.api.patch(TEMPLATES, self._chance.choice(place.templates), patch, place.namespace)
+
+    async def _relabel_template(self, place: Place) -> object:
+        """A change that makes no member stale."""
+        patch = merge_patch({"spec": {"podTemplate": {"metadata": {"labels": {"app": self._chance.choice("abc")}}}}})
+        return await self._world.api.patch(TEMPLATES, self._chance.choice(place.templates), patch, place.namespace)
+
+    async def _delete_template(self, place: Place) -> object:
+        return await self._world.api.delete(TEMPLATES, self._chance.choice(place.templates), place.namespace)
+
+    async def _make_template(self, place: Place) -> object:
+        missing = [name for name in place.templates if not self._exists(SandboxTemplate.kind, place.namespace, name)]
+        if not missing:
+            return False
+        return await self._world.api.create(TEMPLATES, bodies.template(missing[0], self._chance), place.namespace)
+
+    def _exists(self, kind: str, namespace: str, name: str) -> bool:
+        return any(obj.metadata.key == (namespace, name) for obj in self._world.of(kind))
+
+    async def _scale(self, place: Place) -> object:
+        patch = merge_patch({"spec": {"replicas": self._chance.randrange(7)}})
+        return await self._world.api.patch(POOLS, self._chance.choice(place.pools), patch, place.namespace)
+
+    async def _switch(self, place: Place) -> object:
+        patch = merge_patch({"spec": {"sandboxTemplateRef": {"name": self._chance.choice(place.templates)}}})
+        return await self._world.api.patch(POOLS, self._chance.choice(place.pools), patch, place.namespace)
+
+    async def _restrategise(self, place: Place) -> object:
+        patch = merge_patch({"spec": {"updateStrategy": bodies.strategy(self._chance)}})
+        return await self._world.api.patch(POOLS, self._chance.choice(place.pools), patch, place.namespace)
+
+    async def _delete_pool(self, place: Place, how: Propagation | None = None) -> object:
+        how = how or self._chance.choice((None, Propagation.FOREGROUND))
+        return await self._world.api.delete(POOLS, self._chance.choice(place.pools), place.namespace, propagation=how)
+
+    async def _orphan_pool(self, place: Place) -> object:
+        return await self._delete_pool(place, Propagation.ORPHAN)
+
+    async def _make_pool(self, place: Place) -> object:
+        missing = [name for name in place.pools if not self._exists("SandboxWarmPool", place.namespace, name)]
+        if not missing:
+            return False
+        return await self._world.api.create(POOLS, bodies.pool(missing[0], place, self._chance), place.namespace)
+
+
+def _warm(box: Sandbox) -> bool:
+    owner = box.metadata.controller
+    return owner is not None and owner.kind == "SandboxWarmPool" and bool(box.status.pod_ips)

@@ -1,0 +1,94 @@
+"""What a burst of claims costs on a real cluster, counted by the API server itself: its audit log, not our own counters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.kinds import CLAIMS
+from support import kube_server
+from support.kube_access import USER
+from support.kube_process import controller
+from support.kube_stage import Stage, User, a_stage, a_user
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
+
+MOST_WRITES = 8  # per claim, the refill included
+WORKERS = (
+    "--sandbox-claim-concurrent-workers=400",
+    "--sandbox-concurrent-workers=400",
+    "--kube-api-qps=-1",
+)
+PATIENCE = 300.0
+
+
+@pytest.fixture
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    if lacking := kube_server.lacking():
+        pytest.skip(lacking)
+    with a_stage(tmp_path_factory.mktemp("stage")) as stage:
+        yield stage
+
+
+async def quiet(user: User, stage: Stage) -> None:
+    """Nothing that the controllers could still say is unsaid: no write of theirs for some seconds."""
+    audit = stage.audit
+    seen = -1
+
+    async def silent() -> bool:
+        nonlocal seen
+        before, seen = seen, sum(audit.writes(USER).values())
+        if before != seen:
+            await asyncio.sleep(5)
+        return before == seen
+
+    await user.until(silent, "no writes for some seconds", PATIENCE)
+
+
+async def test_five_bursts_of_300_claims_on_a_pool_of_600(stage: Stage) -> None:
+    with controller(stage.folder, stage.identity.kubeconfig, *WORKERS) as process:
+        process.wait_ready(leading=True)
+        async with a_user(stage, "bursts") as user:
+            await user.template()
+            await user.pool(600)
+            await user.filled(600, seconds=PATIENCE)
+            await quiet(user, stage)
+            audit = stage.audit
+            audit.mark()
+            for number in range(5):
+                names = [f"c{number}-{index}" for index in range(300)]
+                await asyncio.gather(*(user.claim(name) for name in names))
+                await user.served(*names, seconds=PATIENCE)
+                await user.filled(600, seconds=PATIENCE)
+            await quiet(user, stage)
+            claims: list[SandboxClaim] = await user.all(CLAIMS)
+            bound = [claim.status.sandbox.name for claim in claims if claim.status.sandbox is not None]
+            assert len(bound) == len(set(bound)) == 1500
+            held(audit.writes(USER), 1500)
+            assert audit.refused(USER) == {}
+            assert not Counter(
+                each.about for each in audit.requests(USER) if each.verb == "get" and work(each.resource)
+            )
+            assert "traceback" not in process.log.read_text(), process.tail()
+
+
+def work(resource: str) -> bool:
+    return resource not in ("leases", "customresourcedefinitions")
+
+
+def held(writes: Counter[str], claims: int) -> None:
+    """The budget of one warm claim, refill included."""
+    told = {name: count for name, count in writes.items() if not name.endswith(" events")}
+    assert sum(told.values()) <= MOST_WRITES * claims, writes
+    assert writes["patch sandboxes"] == claims  # the transfers
+    assert writes["patch sandboxclaims/status"] == claims  # the bindings
+    assert writes["patch sandboxclaims"] <= claims  # the annotations
+    assert writes["create sandboxes"] == writes["create pods"] == writes["patch pods"] == claims
+    # One when it becomes Ready; one more where that takes longer than a second, to say so.
+    assert claims <= writes["patch sandboxes/status"] <= 2 * claims
+    assert writes["patch sandboxwarmpools/status"] < 0.1 * claims
+    assert sum(writes.values()) - sum(told.values()) <= claims  # at most one Event for each

@@ -1,0 +1,18 @@
+"""Tests of a real node run only when asked for, by `-m node`; an ordinary run does not even mention them."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "node: needs a real node, in namespaces of its own (make test-node)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "node" in str(config.getoption("markexpr")):
+        return
+    left_out = [item for item in items if item.get_closest_marker("node")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("node")]

@@ -1,0 +1,22 @@
+"""The simulation can find bugs: each safeguard that is taken away is missed within 500 seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.simulation.batch import caught_by
+from sandpool.simulation.mutations import MUTATIONS, mutated
+
+SEEDS = range(0, 500)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_each_is_caught(mutation: str) -> None:
+    assert caught_by(mutation, SEEDS) is not None
+
+
+def test_an_unknown_mutation_is_refused() -> None:
+    with pytest.raises(ValueError, match="use one of"), mutated("spelling"):
+        pass
