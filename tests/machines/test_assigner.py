@@ -247,6 +247,17 @@ class AssignerMachine(RuleBasedStateMachine):
         self.held.pop(claim, None)
         self.line = [(asking, its) for asking, its in self.line if asking != claim]
 
+    @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL)
+    def stand_by(self, claim: Uid, pool: Uid) -> None:
+        busy = claim in self.held or any(asking == claim for asking, _ in self.line)
+        woken = self.assigner.stand_by(Claimant(claim, Key("a", claim)), pool)
+        if busy or pool not in self.pools:
+            assert woken == ()
+            return
+        self.called.add(claim)  # that it may have no room is nothing that it need be told
+        self.line.append((claim, pool))
+        self.settle(*woken)
+
     @rule(claim=st.sampled_from(CLAIMS))
     def commit(self, claim: Uid) -> None:
         self.assigner.commit(claim)

@@ -1,8 +1,8 @@
 """Builds and fetches what a real node consists of, next to what tests/kube/build.py makes: kubelet, kube-scheduler, containerd with
-its shim and ctr, the CNI plugins bridge and host-local, runc, and a busybox for the image.
+its shim and ctr, the CNI plugins bridge and host-local, runc, and for images a busybox and a Debian root folder with Python.
 
-Go programs come from the Go module proxy. runc (which needs C libraries) and busybox are those of PATH, else Debian's packages,
-unpacked into the cache and not installed. Only what is missing is made. Run it (`PYTHONPATH=tests python -m node.build`), or import `find`.
+Go programs come from the Go module proxy. The rest are Debian's packages, unpacked into the cache and not installed (a runc
+on PATH will do: it needs C libraries). Only what is missing is made. Run it (`PYTHONPATH=tests python -m node.build`), or import `find`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ GO_BINARIES = {
 }
 DEBIAN_BINARIES = {"runc": ("runc", "usr/sbin/runc"), "busybox": ("busybox-static", "bin/busybox")}
 BINARIES = (*KUBE_BINARIES, *GO_BINARIES, *DEBIAN_BINARIES)
+RELEASE, PYTHON = "trixie", "3.13"  # as in deploy/images/controller.Containerfile
+UNUSED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists", "var/log", "dev")
 FETCH_TIMEOUT = 300.0
 
 
@@ -48,6 +50,11 @@ def find(name: str) -> Path | None:
         return built
     on_path = shutil.which(name) if name == "runc" else None  # a busybox of the machine need not be static
     return Path(on_path) if on_path else None
+
+
+def debian_root() -> Path:
+    """A folder with a small Debian and its Python: what an image's base is where no registry can be reached."""
+    return cache_folder() / f"debian-{RELEASE}"
 
 
 def missing(names: Sequence[str] = BINARIES) -> list[str]:
@@ -74,6 +81,21 @@ def build(names: Sequence[str] = BINARIES) -> None:
             say(f"made {folder / name} in {time.monotonic() - started:.0f} s")
 
 
+def build_root() -> None:
+    if debian_root().exists():
+        return
+    say(f"making {debian_root()} ...")
+    with tempfile.TemporaryDirectory(prefix=".src.", dir=cache_folder()) as work:
+        tool = _unpacked(Path(work), "debootstrap") / "usr"
+        root = Path(work) / "root"
+        script = ["sh", str(tool / "sbin/debootstrap"), "--variant=minbase", "--include=python3", RELEASE, str(root)]
+        # What it mounts in there must be gone before anything is removed.
+        _run("unshare", "--mount", "env", f"DEBOOTSTRAP_DIR={tool / 'share/debootstrap'}", *script)
+        for each in UNUSED:
+            shutil.rmtree(root / each, ignore_errors=True)
+        root.rename(debian_root())
+
+
 def _from_go(work: Path, name: str) -> Path:
     path, version, folder = GO_BINARIES[name]
     say(f"building {name} ...")
@@ -89,14 +111,18 @@ def _from_go(work: Path, name: str) -> Path:
 
 def _from_debian(work: Path, name: str) -> Path:
     package, path = DEBIAN_BINARIES[name]
+    return _unpacked(work, package) / path
+
+
+def _unpacked(work: Path, package: str) -> Path:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise CannotBuild(f"{name} not found: install it, or put one into {cache_folder()}")
-    work.chmod(0o755)  # apt reads and writes as another user
+        raise CannotBuild(
+            f"no apt-get to fetch the Debian package {package} with; put its program into {cache_folder()}"
+        )
     _run("apt-get", "download", "-o", "APT::Sandbox::User=root", package, cwd=work)
     (archive,) = work.glob(f"{package}_*.deb")
-    unpacked = work / package
-    _run("dpkg-deb", "--extract", str(archive), str(unpacked))
-    return unpacked / path
+    _run("dpkg-deb", "--extract", str(archive), str(work / package))
+    return work / package
 
 
 def _run(*command: str, cwd: Path | None = None) -> None:
@@ -111,6 +137,7 @@ def _run(*command: str, cwd: Path | None = None) -> None:
 def main() -> int:
     try:
         build()
+        build_root()
     except CannotBuild as trouble:
         say(f"error: {trouble}")
         return 1

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from support import kube_server, real_node
+from support.real_node import Cluster
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,3 +21,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("node")]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if lacking := real_node.lacking() or kube_server.lacking():
+        pytest.skip(lacking)
+    with kube_server.running(accounts=True) as server, real_node.real_node(server) as node:
+        yield Cluster(server, node, tmp_path_factory.mktemp("cluster"))

@@ -19,11 +19,15 @@ from pathlib import Path
 
 from kube import build as kube
 from node import build, probe
+from support.node_image import write_controller
 
 TESTS = Path(__file__).parents[1]
 VARIABLE = "SANDPOOL_NODE"
 """Set for tests that run inside: the folder of the node. Its name is also the name of the node's cgroup."""
-ADDRESS = "10.88.0.1"
+NAME, ADDRESS = "real", "10.88.0.1"
+"""Of the node. No name but this one is known in there, and nobody is asked for others."""
+SERVICE = "10.96.0.1"
+"""Where pods look for the API server."""
 SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 # What a kubelet wants of the whole machine. It gets files that say so, in its own view only: the machine stays as it is.
 TUNABLES = {
@@ -43,16 +47,29 @@ def main(arguments: Sequence[str]) -> int:
     try:
         kube.build(SERVERS, kube.cache_folder())
         build.build()
+        build.build_root()
     except kube.CannotBuild as trouble:
         kube.say(f"error: {trouble}")
         return 1
     folder = Path(tempfile.mkdtemp(prefix="sandpool-node-"))
     try:
+        write_controller(folder / "controller.tar")
+        make_groups(folder.name)
         inner = [*probe.UNSHARE, sys.executable, "-m", "node.run", "--inside", str(folder), *command]
         return subprocess.run(inner, check=False).returncode
     finally:
         remove_groups(folder.name)
         shutil.rmtree(folder)
+
+
+def make_groups(name: str) -> None:
+    """The group below which the kubelet keeps all others. In version 1 a new one has no processor and no memory to use."""
+    for top in probe.controller_folders(probe.CGROUPS):
+        group = top / name
+        group.mkdir()
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            if not probe.unified(probe.CGROUPS) and (group / file).exists():
+                (group / file).write_text((top / file).read_text())
 
 
 def remove_groups(name: str) -> None:
@@ -80,16 +97,19 @@ def inside(folder: Path, command: Sequence[str]) -> int:
 
 
 def _prepare_mounts(folder: Path) -> None:
-    """/run is empty; what is written below /var goes into the folder; the tunables read as a kubelet wants them."""
+    """/run is empty; what is written below /var goes into the folder; some files read as the node needs them."""
     _run("mount", "-t", "tmpfs", "none", "/run")
     upper, work = folder / "var", folder / "var.work"
     upper.mkdir()
     work.mkdir()
     _run("mount", "-t", "overlay", "-o", f"lowerdir=/var,upperdir={upper},workdir={work}", "none", "/var")
-    for number, (name, value) in enumerate(TUNABLES.items()):
-        file = folder / f"tunable-{number}"
-        file.write_text(f"{value}\n")
-        _run("mount", "--bind", str(file), f"/proc/sys/{name}")
+    contents = {f"/proc/sys/{name}": str(value) for name, value in TUNABLES.items()}
+    contents["/etc/hosts"] = f"127.0.0.1 localhost\n{ADDRESS} {NAME}"
+    contents["/etc/resolv.conf"] = "nameserver 127.0.0.1"
+    for number, (name, text) in enumerate(contents.items()):
+        file = folder / f"file-{number}"
+        file.write_text(f"{text}\n")
+        _run("mount", "--bind", str(file), name)
 
 
 def _prepare_network() -> None:
@@ -97,6 +117,7 @@ def _prepare_network() -> None:
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "node0", "type", "bridge")
     _run("ip", "address", "add", f"{ADDRESS}/24", "dev", "node0")
+    _run("ip", "address", "add", f"{SERVICE}/32", "dev", "node0")
     _run("ip", "link", "set", "node0", "up")
 
 

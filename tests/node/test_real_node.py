@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from node.run import ADDRESS
+from node.run import ADDRESS, NAME
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find, is_true
 from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES, raw
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
-from support import kube_server, real_node
 from support.kube_access import install
-from support.kube_process import Controller, controller
-from support.kube_server import KubeServer
+from support.kube_process import controller
 from support.kube_stage import User, a_user
 from support.kubectl import Kubectl
 from support.node_image import BOXES
-from support.real_node import SUBNET, RealNode
+from support.real_node import SUBNET, Cluster
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
@@ -43,27 +39,12 @@ HARDENED = {
 LIMITS = {"limits": {"cpu": "500m", "memory": "32Mi"}, "requests": {"cpu": "10m", "memory": "8Mi"}}
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """Made once: servers, a node, a controller with the roles of an installation."""
-
-    server: KubeServer
-    node: RealNode
-    controller: Controller
-    folder: Path
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    if lacking := real_node.lacking() or kube_server.lacking():
-        pytest.skip(lacking)
-    folder = tmp_path_factory.mktemp("world")
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(kube_server.running(accounts=True))
-        node = stack.enter_context(real_node.real_node(server))
-        one = stack.enter_context(controller(folder, install(server).kubeconfig))
+def world(cluster: Cluster) -> Iterator[Cluster]:
+    """With a controller that has the roles of an installation, as a process beside the cluster."""
+    with controller(cluster.folder, install(cluster.server).kubeconfig) as one:
         one.wait_ready(leading=True)
-        yield World(server, node, one, folder)
+        yield cluster
         assert one.lines("reconcile failed") == []
 
 
@@ -73,13 +54,13 @@ def namespace(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def user(world: World, namespace: str) -> AsyncIterator[User]:
-    async with a_user(world, namespace) as user:  # type: ignore[arg-type]  # it asks for the server only
+async def user(world: Cluster, namespace: str) -> AsyncIterator[User]:
+    async with a_user(world, namespace) as user:
         yield user
 
 
 @pytest.fixture
-def kubectl(world: World, namespace: str) -> Kubectl:
+def kubectl(world: Cluster, namespace: str) -> Kubectl:
     return Kubectl(world.server.kubeconfig, world.folder, namespace)
 
 
@@ -96,7 +77,7 @@ async def container_of(user: User, name: str) -> str:
     return str(status["containerID"]).removeprefix("containerd://")
 
 
-async def test_a_pool_of_real_pods(world: World, user: User) -> None:
+async def test_a_pool_of_real_pods(world: Cluster, user: User) -> None:
     await user.create(TEMPLATES, "python", podTemplate=box())
     await user.pool(3)
     await user.filled(3)
@@ -113,7 +94,7 @@ async def test_a_pool_of_real_pods(world: World, user: User) -> None:
         assert member.status.pod_ips
 
 
-async def test_a_claim_is_a_computer_to_work_in(world: World, user: User, kubectl: Kubectl) -> None:
+async def test_a_claim_is_a_computer_to_work_in(world: Cluster, user: User, kubectl: Kubectl) -> None:
     await user.create(TEMPLATES, "python", podTemplate=box())
     await user.pool(2)
     await user.filled(2)
@@ -155,12 +136,35 @@ async def test_hardening_is_in_force(user: User, kubectl: Kubectl) -> None:
     assert "Read-only file system" in kubectl.run("exec", name, "--", "touch", "/mine").err
 
 
-async def test_suspend_and_resume(world: World, user: User, kubectl: Kubectl) -> None:
-    await user.create(TEMPLATES, "python", podTemplate=box())
+def a_volume(world: Cluster, name: str) -> None:
+    """Storage that somebody has prepared, as an operator without a provisioner does."""
+    place = world.node.folder / "volumes" / name
+    place.mkdir(parents=True)
+    place.chmod(0o777)  # whoever the sandbox runs as
+    spec = {
+        "capacity": {"storage": "1Mi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": str(place), "type": "Directory"},
+    }
+    world.server.request("POST", "/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+
+
+async def test_suspend_and_resume(world: Cluster, user: User, kubectl: Kubectl) -> None:
+    """The container is gone meanwhile; the files are there again afterwards."""
+    for number in range(2):  # one for the claimed sandbox, one for the pool's next member
+        a_volume(world, f"kept-{number}")
+    storage = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Mi"}}}
+    await user.create(
+        TEMPLATES,
+        "python",
+        podTemplate=box(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
+        volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": storage}],
+    )
     await user.pool(1)
     await user.filled(1)
     await user.claim("mine")
     name = (await user.served("mine"))["mine"]
+    kubectl("exec", name, "--", "sh", "-c", "echo mine > /data/note")
     first, container = await user.get(PODS, name), await container_of(user, name)
     assert container in world.node.tasks()
     await user.edit(SANDBOXES, name, operatingMode="Suspended")
@@ -181,11 +185,35 @@ async def test_suspend_and_resume(world: World, user: User, kubectl: Kubectl) ->
 
     await user.until(resumed, "sandbox and claim are Ready again")
     assert (await user.get(PODS, name)).metadata.uid != first.metadata.uid
-    assert kubectl("exec", name, "--", "cat", "/release").strip() == BOXES[0]
+    assert kubectl("exec", name, "--", "cat", "/data/note") == "mine\n"
+
+
+@pytest.mark.parametrize("stop", ["suspend", "delete the pod"])
+async def test_to_be_stopped_is_not_to_have_finished(user: User, kubectl: Kubectl, stop: str) -> None:
+    """A kubelet says of a pod that it stops how its containers ended. A claim that ends with its work has to survive that."""
+    await user.create(TEMPLATES, "python", podTemplate=box())
+    await user.pool(1)
+    await user.filled(1)
+    await user.claim("mine", lifecycle={"ttlSecondsAfterFinished": 0, "shutdownPolicy": "Delete"})
+    name = (await user.served("mine"))["mine"]
+    first = await user.get(PODS, name)
+    if stop == "suspend":
+        await user.edit(SANDBOXES, name, operatingMode="Suspended")
+        kubectl("wait", "--for=condition=Suspended", f"sandbox/{name}", "--timeout=60s", timeout=90)
+        await user.edit(SANDBOXES, name, operatingMode="Running")
+    else:
+        kubectl("delete", "pod", name)
+
+    async def back() -> bool:
+        pod = await user.get(PODS, name)
+        return bool(pod.metadata.uid != first.metadata.uid and pod.ready)
+
+    await user.until(back, "the sandbox has another pod")
+    assert await user.served("mine") == {"mine": name}
 
 
 @pytest.mark.parametrize("strategy", ["Recreate", "RollingUpdate"])
-async def test_a_template_edit_rolls_the_pool(world: World, user: User, kubectl: Kubectl, strategy: str) -> None:
+async def test_a_template_edit_rolls_the_pool(world: Cluster, user: User, kubectl: Kubectl, strategy: str) -> None:
     await user.create(TEMPLATES, "python", podTemplate=box())
     await user.pool(3, updateStrategy={"type": strategy})
     await user.filled(3)
@@ -198,11 +226,14 @@ async def test_a_template_edit_rolls_the_pool(world: World, user: User, kubectl:
     await user.edit(TEMPLATES, "python", podTemplate=box(BOXES[1]))
 
     async def rolled() -> bool:
-        pool: SandboxWarmPool = await user.get(POOLS, "python")
-        uids = {one.metadata.uid for one in await user.members()}
-        return not uids & old and pool.status.updated_ready_replicas == pool.status.replicas == 3
+        members = await user.members()
+        fresh = not {one.metadata.uid for one in members} & old
+        return fresh and all(is_true(one.status.conditions, Type.READY) for one in members)
 
     await user.until(rolled, "every member is of the new template")
+    await user.filled(3)
+    pool: SandboxWarmPool = await user.get(POOLS, "python")
+    assert pool.status.updated_ready_replicas == 3
     for member in await user.members():
         assert kubectl("exec", member.metadata.name, "--", "cat", "/release").strip() == BOXES[1]
     assert world.node.tasks()[container] == process  # what is claimed goes on undisturbed
@@ -212,7 +243,7 @@ async def test_a_template_edit_rolls_the_pool(world: World, user: User, kubectl:
     assert kubectl("exec", fresh, "--", "cat", "/release").strip() == BOXES[1]
 
 
-async def test_a_container_that_dies_is_started_again(world: World, user: User, kubectl: Kubectl) -> None:
+async def test_a_container_that_dies_is_started_again(world: Cluster, user: User, kubectl: Kubectl) -> None:
     await user.create(TEMPLATES, "python", podTemplate=box())
     await user.pool(1)
     await user.filled(1)
@@ -232,28 +263,57 @@ async def test_a_container_that_dies_is_started_again(world: World, user: User, 
 
 
 async def test_an_image_that_cannot_be_had(user: User) -> None:
+    """Nothing is handed out that does not run, and a better template heals pool and claim."""
     await user.create(TEMPLATES, "python", podTemplate=box("sandpool.test/absent:1"))
-    await user.pool(1)
+    await user.pool(1, updateStrategy={"type": "Recreate"})
+    await user.claim("mine")
 
-    async def told() -> bool:
-        (member,) = await user.members()
-        ready = find(member.status.conditions, Type.READY)
-        return ready is not None and ready.status == "False" and "absent:1" in ready.message
+    async def pulled_in_vain() -> bool:
+        statuses = [pod.body["status"].get("containerStatuses", []) for pod in await user.all(raw(PODS))]
+        waiting = [one["state"]["waiting"]["reason"] for (one,) in filter(None, statuses) if "waiting" in one["state"]]
+        return bool(waiting) and set(waiting) <= {"ErrImagePull", "ImagePullBackOff"}
 
-    await user.until(told, "the sandbox says which image is missing")
+    await user.until(pulled_in_vain, "the kubelet says that there is no such image")
+    assert not any(is_true(one.status.conditions, Type.READY) for one in await user.sandboxes())
+    claim: SandboxClaim = await user.get(CLAIMS, "mine")
+    assert not is_true(claim.status.conditions, Type.READY)
+    await user.edit(TEMPLATES, "python", podTemplate=box())
+    await user.filled(1)
+    await user.served("mine")
 
 
-async def test_a_kubelet_that_dies(world: World, user: User) -> None:
+async def test_a_kubelet_that_dies(world: Cluster, user: User) -> None:
     """What is warm is still handed out; what is missing is made when it is back, and no container was lost."""
     await user.create(TEMPLATES, "python", podTemplate=box())
     await user.pool(2)
     await user.filled(2)
     containers = [await container_of(user, one.metadata.name) for one in await user.members()]
-    world.node.end("kubelet", kill=True)
-    try:
+    with world.node.without_kubelet():
         await user.claim("mine")
         await user.served("mine")
-    finally:
-        real_node.start_kubelet(world.node)
     await user.filled(2)
     assert set(containers) <= set(world.node.tasks())
+
+
+async def test_a_node_that_is_drained(user: User, kubectl: Kubectl) -> None:
+    """Nothing on it is handed out; a claim waits for a place elsewhere, here until the node is given back."""
+    await user.create(TEMPLATES, "python", podTemplate=box())
+    await user.pool(1)
+    await user.filled(1)
+    warm = {one.metadata.name for one in await user.members()}
+    kubectl("cordon", NAME)
+    try:
+        await user.claim("mine")
+
+        async def unplaced() -> bool:
+            scheduled = [
+                find(one.status.conditions, Type.POD_SCHEDULED)
+                for one in await user.sandboxes()
+                if one.metadata.name not in warm
+            ]
+            return any(one is not None and one.reason == "Unschedulable" for one in scheduled)
+
+        await user.until(unplaced, "a sandbox of the claim's own has no node to go to")
+    finally:
+        kubectl("uncordon", NAME)
+    assert (await user.served("mine"))["mine"] not in warm

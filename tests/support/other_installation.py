@@ -149,8 +149,8 @@ class Installation:
         await self.pod(box, pod, mirrored, {**eviction, **record})
         return box
 
-    async def claim(self, name: str, pool: str = "python", *, legacy: bool = False, **spec: Any) -> Object:
-        """One that nobody has served. `legacy`: the sandbox that it gets is named by a label."""
+    async def claim(self, name: str, pool: str = "python", **spec: Any) -> Object:
+        """One that nobody has served."""
         return await self._make(CLAIMS, name, {"warmPoolRef": {"name": pool}, **spec})
 
     async def bound(
@@ -163,12 +163,15 @@ class Installation:
         legacy: bool = False,
         service: bool = False,
     ) -> Object:
-        """Gives the claim a sandbox that runs: a warm one, or a cold one that has its name."""
+        """Gives the claim a sandbox that runs: a warm one, or a cold one that has its name. `legacy`: a label names it."""
         name, uid = claim.metadata.name, str(claim.metadata.uid)
         own = {labels.CLAIM_UID: uid, **_template_mark(template)}
         launch = "cold" if sandbox == name else "warm"
         head = own if legacy else {**own, labels.LAUNCH_TYPE: launch}
-        spec: Body = {"podTemplate": {"spec": pod, "metadata": {"labels": own}}, **({"service": True} if service else {})}
+        spec: Body = {
+            "podTemplate": {"spec": pod, "metadata": {"labels": own}},
+            **({"service": True} if service else {}),
+        }
         box = await self._sandbox(
             sandbox, spec, head, reference(claim, CLAIMS, self._version), template=template, service=service
         )
@@ -180,20 +183,26 @@ class Installation:
         if launch == "warm" and not legacy:
             notes[labels.SANDBOX_NAME] = sandbox
         mark = {labels.SANDBOX_NAME: sandbox} if legacy else {}
-        await self._api.patch(CLAIMS, name, merge_patch({"metadata": {"annotations": notes, "labels": mark}}), "default")
+        await self._api.patch(
+            CLAIMS, name, merge_patch({"metadata": {"annotations": notes, "labels": mark}}), "default"
+        )
         ips = (await self._api.get(SANDBOXES, sandbox, "default")).status.pod_ips
         await self._says(CLAIMS, name, {"conditions": [READY], "sandbox": {"name": sandbox, "podIPs": list(ips)}})
         return box
 
     async def bare(self, name: str, *, suspended: bool = False) -> Object:
         """A sandbox of a user, with storage."""
-        volume = {
+        volume: Body = {
             "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         }
         mode = {"operatingMode": "Suspended"} if suspended else {}
         box = await self._sandbox(
-            name, {"podTemplate": {"spec": IMAGE}, "volumeClaimTemplates": [volume], **mode}, {}, None, runs=not suspended
+            name,
+            {"podTemplate": {"spec": IMAGE}, "volumeClaimTemplates": [volume], **mode},
+            {},
+            None,
+            runs=not suspended,
         )
         owner, mark = reference(box, SANDBOXES, self._version), _mark(name)
         await self._make(PERSISTENT_VOLUME_CLAIMS, f"data-{name}", volume["spec"], mark, owner)
@@ -202,13 +211,22 @@ class Installation:
             await self.pod(box, {**IMAGE, "volumes": [mounted]}, {})
         return box
 
-    async def pod(self, box: Object, spec: Body, marks: Mapping[str, str], notes: Mapping[str, str] | None = None) -> None:
+    async def pod(
+        self, box: Object, spec: Body, marks: Mapping[str, str], notes: Mapping[str, str] | None = None
+    ) -> None:
         name = box.metadata.name
         owner = reference(box, SANDBOXES, self._version)
         await self._make(PODS, name, {**spec, "nodeName": NODE}, {**_mark(name), **marks}, owner, notes)
         seen = (await self._api.get(SANDBOXES, name, "default")).status.pod_ips
         running = {"running": {"startedAt": SINCE}}
-        container = {"name": "main", "ready": True, "started": True, "restartCount": 0, "image": "python", "imageID": "x"}
+        container = {
+            "name": "main",
+            "ready": True,
+            "started": True,
+            "restartCount": 0,
+            "image": "python",
+            "imageID": "x",
+        }
         status = {
             "phase": "Running",
             "podIP": seen[0],
@@ -260,12 +278,13 @@ class Installation:
         marks: Mapping[str, str] | None = None,
         owner: Body | None = None,
         notes: Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> Object:
         head: Body = {"name": name, "labels": dict(marks or {}), "annotations": dict(notes or {})}
         if owner is not None:
             head["ownerReferences"] = [owner]
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": head, "spec": spec}
-        return await self._api.create(resource, body, "default")
+        made: Object = await self._api.create(resource, body, "default")
+        return made
 
     async def _says(self, resource: Resource[Any], name: str, status: Body) -> None:
         await self._api.patch_status(resource, name, merge_patch({"status": status}), "default")

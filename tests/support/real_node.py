@@ -10,7 +10,9 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,25 +23,44 @@ import yaml
 
 from kube.build import find as find_server
 from node import build, probe
-from node.run import ADDRESS, VARIABLE
+from node.run import ADDRESS, NAME, SERVICE, VARIABLE
 from support.kube_server import KubeServer
-from support.node_image import PAUSE, write_images
+from support.node_image import PAUSE, write_boxes
 
-NAME = "real"
 SUBNET = "10.89.0.0/24"
 SOCKET = "/run/containerd/containerd.sock"
 KUBELET_PORT = 10250
 START_TIMEOUT = 90.0
-STOP_TIMEOUT = 20.0
 CONTROLLERS = (
     "node-lifecycle-controller",
     "root-ca-certificate-publisher-controller",
     "persistentvolume-binder-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "disruption-controller",
 )
+
+# As systemd does on a machine: starts a kubelet that ended again, but not while a file forbids it.
+_SUPERVISOR = """
+hold=$1; pid=$2; shift 2
+while :; do
+  "$@" & child=$!
+  echo $child > $pid
+  wait $child
+  while [ -e $hold ]; do sleep 0.1; done
+done
+"""
 
 
 class NodeFailed(Exception):
     """The node did not start; the message ends with the last lines of its logs."""
+
+
+def found(name: str) -> Path:
+    path = build.find(name) or find_server(name)
+    if path is None:
+        raise NodeFailed(f"{name} is missing: use `make test-node`")
+    return path
 
 
 def lacking() -> str:
@@ -56,8 +77,7 @@ class RealNode:
     folder: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, name: str, binary: Path | None, *flags: str, **environment: str) -> None:
-        assert binary is not None, f"{name} is missing"
+    def start(self, name: str, binary: Path, *flags: str, **environment: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [str(binary), *flags],
@@ -65,23 +85,28 @@ class RealNode:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **environment},
+                start_new_session=True,
             )
 
-    def end(self, name: str, *, kill: bool = False) -> None:
-        process = self.processes.pop(name)
-        process.kill() if kill else process.terminate()
+    @contextlib.contextmanager
+    def without_kubelet(self) -> Iterator[None]:
+        """`kill -9`, and it stays away for as long as this lasts."""
+        hold = self.folder / "kubelet.hold"
+        hold.touch()
+        os.kill(int((self.folder / "kubelet.pid").read_text()), signal.SIGKILL)
         try:
-            process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            yield
+        finally:
+            hold.unlink()
 
     def stop(self) -> None:
-        for name in reversed(list(self.processes)):
-            self.end(name)
+        """At once, whole process groups: what they leave behind goes with the namespaces."""
+        for process in reversed(self.processes.values()):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def ctr(self, *arguments: str) -> str:
-        command = [str(build.find("ctr")), "--address", SOCKET, "--namespace", "k8s.io", *arguments]
+        command = [str(found("ctr")), "--address", SOCKET, "--namespace", "k8s.io", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
     def tasks(self) -> dict[str, int]:
@@ -121,6 +146,15 @@ class RealNode:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Servers and a node."""
+
+    server: KubeServer
+    node: RealNode
+    folder: Path
+
+
 @contextlib.contextmanager
 def real_node(server: KubeServer) -> Iterator[RealNode]:
     folder = Path(os.environ[VARIABLE]) / "node"
@@ -128,7 +162,7 @@ def real_node(server: KubeServer) -> Iterator[RealNode]:
     node = RealNode(server, folder)
     try:
         start_runtime(node)
-        for archive in write_images(_folder(folder / "images")):
+        for archive in (*write_boxes(_folder(folder / "images")), folder.parent / "controller.tar"):
             node.ctr("images", "import", str(archive))
         _start_cluster_parts(node)
         start_kubelet(node)
@@ -145,11 +179,11 @@ def start_runtime(node: RealNode) -> None:
     plugins = _folder(node.folder / "cni-plugins")
     for name in ("bridge", "host-local"):
         if not (plugins / name).exists():
-            (plugins / name).symlink_to(build.find(name) or "")
+            (plugins / name).symlink_to(found(name))
     network = _folder(node.folder / "cni")
     (network / "10-box.conflist").write_text(json.dumps(_network(node.folder)))
     path = f"{build.cache_folder()}:{os.environ['PATH']}"  # where it looks for its shim
-    node.start("containerd", build.find("containerd"), f"--config={config}", PATH=path)
+    node.start("containerd", found("containerd"), f"--config={config}", PATH=path)
     node.wait("containerd answers", lambda: node.ctr("version"))
 
 
@@ -173,7 +207,7 @@ use_internal_loopback = true
 [{runtime}.containerd.runtimes.runc]
 runtime_type = 'io.containerd.runc.v2'
 [{runtime}.containerd.runtimes.runc.options]
-BinaryName = '{build.find("runc")}'
+BinaryName = '{found("runc")}'
 SystemdCgroup = false
 """
 
@@ -183,19 +217,27 @@ def _network(folder: Path) -> dict[str, Any]:
         "type": "bridge",
         "bridge": "pods0",
         "isGateway": True,
-        "ipam": {"type": "host-local", "dataDir": str(folder / "addresses"), "ranges": [[{"subnet": SUBNET}]]},
+        "ipam": {
+            "type": "host-local",
+            "dataDir": str(folder / "addresses"),
+            "ranges": [[{"subnet": SUBNET}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
     }
     return {"cniVersion": "1.0.0", "name": "box", "plugins": [bridge]}
 
 
 def _start_cluster_parts(node: RealNode) -> None:
     """What a cluster with nodes has beside what support/kube_server.py starts."""
+    target = node.server.url.removeprefix("https://")
+    service = ("-m", "support.node_service", f"{SERVICE}:443", target)
+    node.start("service", Path(sys.executable), *service, PYTHONPATH=str(Path(__file__).parents[1]))
     kubeconfig = node.server.kubeconfig
     quiet = ("--leader-elect=false", "--secure-port=0", "--profiling=false")
-    node.start("scheduler", find_server("kube-scheduler"), f"--kubeconfig={kubeconfig}", *quiet)
+    node.start("scheduler", found("kube-scheduler"), f"--kubeconfig={kubeconfig}", *quiet)
     node.start(
         "node-controllers",
-        find_server("kube-controller-manager"),
+        found("kube-controller-manager"),
         f"--kubeconfig={kubeconfig}",
         f"--controllers={','.join(CONTROLLERS)}",
         f"--root-ca-file={node.server.ca}",
@@ -208,7 +250,13 @@ def start_kubelet(node: RealNode) -> None:
     config.write_text(yaml.safe_dump(_kubelet(node.folder)))
     node.start(
         "kubelet",
-        find_server("kubelet"),
+        Path("/bin/sh"),
+        "-c",
+        _SUPERVISOR,
+        "supervisor",
+        str(node.folder / "kubelet.hold"),
+        str(node.folder / "kubelet.pid"),
+        str(found("kubelet")),
         f"--config={config}",
         f"--kubeconfig={node.server.kubeconfig}",
         f"--root-dir={_folder(node.folder / 'kubelet')}",

@@ -38,7 +38,7 @@ from sandpool.kube.transport import Limits
 from sandpool.loop.clock import Clock, SystemClock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.lease import Elector, Terms
-from sandpool.loop.manager import Manager
+from sandpool.loop.manager import Deadlines, Manager
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics
 from sandpool.telemetry.trace import NullTracer, Tracer
@@ -47,6 +47,8 @@ log = logger(__name__)
 
 COMPONENT = "sandpool-controller"
 """Who Events are reported by."""
+DRAINED = 20.0
+"""Seconds that reconciles under way have to end; the rest of the 30 that Kubernetes gives is for the lease and the Events."""
 TOLD = 2.0
 """Seconds that Events still waiting at the end have to be written."""
 
@@ -79,10 +81,10 @@ class ManagerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Apis:
-    """Two ways to one server: what the controllers do, and the lease."""
+    """Two ways to one server: for what the controllers do, and for the lease and whatever else must end soon."""
 
     work: HttpApi
-    lease: HttpApi
+    brief: HttpApi
 
 
 async def serve(
@@ -112,11 +114,11 @@ async def serve(
         health = Health(made.parts.reflectors, elector, clock.monotonic)
         async with _pages(options, made.metrics, health):
             lease_namespace = _lease_namespace(options, config) if elector is not None else ""
-            preflight = Preflight(apis.work, config)
+            preflight = Preflight(apis.brief, config)
             await preflight.check(options.namespaces, lease_namespace, clock.now(), extensions=options.extensions)
             log.info("starting", server=config.cluster.server, namespaces=",".join(options.namespaces) or "all")
             async with _told(recorder):
-                await Manager(made.parts).run(stop)
+                await Manager(made.parts, Deadlines(drained=DRAINED)).run(stop)
 
 
 @asynccontextmanager
@@ -136,7 +138,7 @@ async def _connected(
 ) -> AsyncIterator[Apis]:
     rate = options.rate
     # The lease must be renewed or given up well before others may take it: its requests are cut off early.
-    brief = Limits(request=options.terms.renew, write=options.terms.renew, connections=2)
+    limits = Limits(request=options.terms.renew, write=options.terms.renew, connections=4)
     made: dict[str, Any] = {"clock": clock, "draw": random.random, "env": env, "told": metrics.called}
     async with (
         connect(
@@ -147,16 +149,16 @@ async def _connected(
             burst=rate.burst,
             width=rate.in_flight,
         ) as work,
-        connect(config, **made, limits=brief) as lease,
+        connect(config, **made, limits=limits) as brief,
     ):
-        yield Apis(work, lease)
+        yield Apis(work, brief)
 
 
 def _elector(options: ManagerOptions, config: Config, apis: Apis, clock: Clock, metrics: Metrics) -> Elector | None:
     if not options.elect:
         return None
     return Elector(
-        apis.lease,
+        apis.brief,
         clock,
         metrics,
         random.random,

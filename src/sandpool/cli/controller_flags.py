@@ -27,8 +27,8 @@ DOMAINS_FILE = Path("/etc/sandbox-config/allowed-label-domains")
 
 
 def _flag(group: Group) -> Callable[..., Parameter]:
-    def made(help: str, *, default: bool = True, **more: str) -> Parameter:
-        return Parameter(group=group, help=help, show_default=default, **more)
+    def made(help: str, *, default: bool = True, negative: str | None = None) -> Parameter:
+        return Parameter(group=group, help=help, show_default=default, negative=negative)
 
     return made
 

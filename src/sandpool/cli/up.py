@@ -61,10 +61,7 @@ def up(
     find every object again, also after a crash. With `--port 0` a restart keeps the kubeconfig up to date.
     """
     directory = data_dir(data_dir_)
-    if not 0 <= port <= 65535:
-        raise Exit(USAGE, f"--port {port} is not a port; choose one from 1 to 65535, or 0 for a free one")
-    if not host:
-        raise Exit(USAGE, "--host is empty; name an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
+    _check(port, host, otlp_endpoint)
     directory.prepare()
     if detach:
         arguments = ["--port", str(port), "--host", host, "--log-format", log_format, "--backend", backend]
@@ -79,6 +76,17 @@ def up(
     with _tracing(otlp_endpoint) as tracer:
         options = LocalOptions(directory, host=host, port=port, backend=backend, events=events, tracer=tracer)
         serve_until_stopped(options, _greet)
+
+
+def _check(port: int, host: str, otlp_endpoint: str) -> None:
+    if not 0 <= port <= 65535:
+        raise Exit(USAGE, f"--port {port} is not a port; choose one from 1 to 65535, or 0 for a free one")
+    if not host:
+        raise Exit(USAGE, "--host is empty; name an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
+    if otlp_endpoint and not otlp_endpoint.startswith(("http://", "https://")):
+        raise Exit(
+            USAGE, f"--otlp-endpoint {otlp_endpoint} is not the base URL of a collector, such as http://127.0.0.1:4318"
+        )
 
 
 @contextmanager

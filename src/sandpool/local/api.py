@@ -201,7 +201,7 @@ class _Watching(Generic[T]):
         """The mark is made while the watcher still waits: only then has it surely missed nothing."""
         now = asyncio.get_running_loop().time()
         self._ended = now >= self._ends_at
-        if self._wait is not None:
+        if self._wait is not None and not self._wait.expired():  # else its mark is made, and it is about to take it
             self._mark = self._watch.bookmark()
             self._wait.reschedule(now)
         if not self._ended:

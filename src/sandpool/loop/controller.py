@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import count
 from typing import Generic, TypeVar
 
-from sandpool.kube.errors import Forbidden
+from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid, TooLarge, Unreachable
 from sandpool.kube.lanes import Lane, lane_of
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
@@ -32,6 +33,8 @@ T = TypeVar("T", bound=Object)
 
 log = logger(__name__)
 
+_JUMP = 1.0  # seconds; less is what clocks do when they are kept in step
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -39,12 +42,13 @@ class Limits:
     timeout: float = 60.0  # of one reconcile
     first_delay: float = 0.005  # after the first failure of a key, doubling
     longest_delay: float = 1000.0
-    first_refusal: float = (
-        1.0  # after the first Forbidden of a key, doubling: a quota or a policy does not change at once
-    )
+    longest_outage: float = 15.0  # between two tries while the server cannot be reached, or is broken
+    first_refusal: float = 1.0  # after the first refusal of a key, doubling: a quota does not change at once,
+    longest_refusal: float = 60.0  # but when it does, nobody tells
     throttled: float = 1.0  # when a server is too busy and does not say for how long
     conflicts: int = 8  # so many in a row are answered at once, further ones as failures
     alarm: float = 30.0  # a revision that does not come for so long is not waited for
+    clock_check: float = 30.0  # between two looks whether the wall clock was set, or the machine slept
 
 
 class Controller(Generic[K]):
@@ -66,10 +70,11 @@ class Controller(Generic[K]):
         self._limits = limits
         self._tracer = tracer
         self._backoff: Backoff[K] = Backoff(limits.first_delay, limits.longest_delay)
-        self._refusals: Backoff[K] = Backoff(limits.first_refusal, limits.longest_delay)
+        self._refusals: Backoff[K] = Backoff(limits.first_refusal, limits.longest_refusal)
         self._conflicts: dict[K, int] = {}
         self._causes: dict[K, dict[str, None]] = {}  # what woke a key that waits, in order, each once
         self._later: dict[K, str] = {}  # why a delayed key is delayed
+        self._moments: dict[K, tuple[datetime, Priority]] = {}  # which keys are to be looked at when, by the wall clock
         self._rids = count(1)
         metrics.declare_controller(name)
         metrics.queue_depth.labels(name).set_function(lambda: len(self.queue))
@@ -115,12 +120,28 @@ class Controller(Generic[K]):
 
     async def run(self) -> None:
         """Works until `stop` is called and all that was waiting is done."""
-        async with asyncio.TaskGroup() as workers:
-            for number in range(self._limits.workers):
-                workers.create_task(self._work(), name=f"{self.name}-{number}")
+        async with asyncio.TaskGroup() as group:
+            minding = group.create_task(self._mind_the_clock(), name=f"{self.name}-clock")
+            workers = [
+                group.create_task(self._work(), name=f"{self.name}-{number}") for number in range(self._limits.workers)
+            ]
+            await asyncio.wait(workers)
+            minding.cancel()
 
     def stop(self) -> None:
         self.queue.shut_down()
+
+    async def _mind_the_clock(self) -> None:
+        """Timers follow a clock that stands still while a machine sleeps, and that nobody can set. Moments do not."""
+        clock = self._clock
+        while True:
+            now, at = clock.now(), clock.monotonic()
+            await clock.sleep(self._limits.clock_check)
+            jumped = (clock.now() - now).total_seconds() - (clock.monotonic() - at)
+            if jumped > _JUMP:
+                log.info("clock jumped", controller=self.name, seconds=jumped)
+                for key, (moment, priority) in tuple(self._moments.items()):
+                    self.wake(key, "clock", priority, after=Done(again_at=moment).delay(clock.now()) or 0.0)
 
     async def _work(self) -> None:
         while (item := await self.queue.take()) is not None:
@@ -172,6 +193,9 @@ class Controller(Generic[K]):
         key, priority = item.key, item.priority
         if isinstance(outcome, Done):
             self._forget(key)
+            self._moments.pop(key, None)
+            if outcome.again_at is not None:
+                self._moments[key] = (outcome.again_at, priority)
             self.queue.done(key, settled=True)
             delay = outcome.delay(self._clock.now())
             if delay is None:
@@ -197,12 +221,14 @@ class Controller(Generic[K]):
             case Arm.TERMINAL:
                 self._forget(key)
                 log.info("reconcile cannot succeed", error=error)
-            case _ if isinstance(error, Forbidden):
+            case _ if _refused(error):
                 delay = self._refusals.next(key)
                 self.wake(key, "refused", priority, after=delay)
                 log.warning("reconcile refused", error=error, again_in=delay)
             case _:
                 delay = self._backoff.next(key)
+                if isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.code >= 500):
+                    delay = min(delay, self._limits.longest_outage)
                 self.wake(key, "retry", priority, after=delay)
                 log.error("reconcile failed", exc=outcome, again_in=delay, failures=self._backoff.failures(key))
         return arm, f"{arm.value}: {type(error).__name__}: {error}"
@@ -216,6 +242,12 @@ class Controller(Generic[K]):
         self._backoff.forget(key)
         self._refusals.forget(key)
         self._conflicts.pop(key, None)
+
+
+def _refused(error: BaseException) -> bool:
+    """The server understood and said no: a policy, a quota, a webhook, or an object that breaks a rule. A patch whose test
+    failed (Invalid without causes) is no refusal."""
+    return isinstance(error, (Forbidden, BadRequest, TooLarge)) or (isinstance(error, Invalid) and bool(error.causes))
 
 
 def _cancelled() -> bool:

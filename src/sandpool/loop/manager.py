@@ -1,6 +1,6 @@
 """Starts the parts of a process in order and stops them in reverse.
 
-Start: reflectors, then all caches filled (within a deadline), then leadership, then controllers. Stop: controllers finish
+Start: reflectors, then all caches filled (within a deadline), then leadership, then `prepare`, then controllers. Stop: controllers finish
 what waits, then the reflectors end, then the lease is released. A part that fails, or ends by itself, stops the whole, and
 `run` raises its error. Losing the lease does not wait for anything: nothing may be written any more.
 """
@@ -61,7 +61,8 @@ class Manager:
             ):
                 if await _unless(stop, self._start()):
                     async with _beside(*([parts.elector.hold()] if parts.elector else [])):
-                        await self._work(stop)
+                        if await _unless(stop, self._prepare()):
+                            await self._work(stop)
         except BaseExceptionGroup as errors:
             raise _first(errors) from errors
         finally:
@@ -71,6 +72,9 @@ class Manager:
         await self._sync()
         if self._parts.elector is not None:
             await self._parts.elector.acquire()
+
+    async def _prepare(self) -> None:
+        """While the lease is renewed: this may take longer than a lease lasts."""
         if self._parts.prepare is not None:
             await self._parts.prepare()
 

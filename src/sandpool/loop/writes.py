@@ -2,14 +2,14 @@
 
 Every answer enters its cache at once, so the next look at the cache, by whichever controller, already shows it. A delete
 marks the object as leaving while it is under way. What the watch says of the same change later is dropped by revision.
-`Writes` is itself an Api. Reads pass through; the answer to a consistent `get` is as good as that to a write, and is learned:
-also that an object is no more, if it was there when we asked.
+`Writes` is itself an Api. Reads pass through; the answer to a consistent `get` is as good as that to a write, and is learned.
+So is that an object is no more, if it was there when we asked and the answer names it: other 404s speak of something else.
 With a `gate` writes pass it in the lane of their context: for an Api that has no gate of its own, as one in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -35,24 +35,19 @@ class Writes:
             self._caches.setdefault(cache.resource, []).append(cache)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        key = Key(namespace, name)
-        known = [(cache, obj.metadata.uid) for cache in self._caches_of(resource) if (obj := cache.get(key))]
-        try:
-            found = self._learned(resource, await self._api.get(resource, name, namespace))
-        except NotFound:
-            for cache, uid in known:
-                cache.missing(key, uid)
-            raise
+        found = await self._of_one(resource, Key(namespace, name), self._api.get(resource, name, namespace))
         return self._newest(found, resource)
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
         return self._learned(resource, await self._passed(self._api.create(resource, body, namespace)))
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return self._learned(resource, await self._passed(self._api.patch(resource, name, patch, namespace)))
+        asked = self._passed(self._api.patch(resource, name, patch, namespace))
+        return await self._of_one(resource, Key(namespace, name), asked)
 
     async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return self._learned(resource, await self._passed(self._api.patch_status(resource, name, patch, namespace)))
+        asked = self._passed(self._api.patch_status(resource, name, patch, namespace))
+        return await self._of_one(resource, Key(namespace, name), asked)
 
     async def delete(
         self,
@@ -73,13 +68,13 @@ class Writes:
                     resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
                 )
             )
-        except NotFound:
+        except BaseException as error:  # also when cancelled: whether it happened or not, the watch will tell
+            gone = isinstance(error, NotFound) and _names(error, name)
             for cache, its_uid in doomed:
-                cache.gone(key, its_uid)
-            raise
-        except BaseException:  # also when cancelled: whether it happened or not, the watch will tell
-            for cache, its_uid in doomed:
-                cache.spare(its_uid)
+                if gone:
+                    cache.gone(key, its_uid)
+                else:
+                    cache.spare(its_uid)
             raise
         _settle(key, doomed, left)
         return None if left is None else self._learned(resource, left)
@@ -110,6 +105,17 @@ class Writes:
         return self._api.watch(
             resource, namespace, labels=labels, fields=fields, since=since, initial=initial, timeout=timeout
         )
+
+    async def _of_one(self, resource: Resource[T], key: Key, asked: Awaitable[T]) -> T:
+        """An answer about one object, whatever it says."""
+        known = [(cache, obj.metadata.uid) for cache in self._caches_of(resource) if (obj := cache.get(key))]
+        try:
+            return self._learned(resource, await asked)
+        except NotFound as error:
+            if _names(error, key.name):
+                for cache, uid in known:
+                    cache.missing(key, uid)
+            raise
 
     async def _passed(self, write: Coroutine[Any, Any, R]) -> R:
         """Makes the write when it is its turn."""
@@ -151,6 +157,11 @@ class Writes:
             if its_uid is not None and cache.doom(key, its_uid):
                 doomed.append((cache, its_uid))
         return doomed
+
+
+def _names(error: NotFound, name: str) -> bool:
+    """Whether the answer is about the object. A server that does not serve the resource just now answers 404 as well."""
+    return error.details.get("name") == name
 
 
 def _settle(key: Key, doomed: Sequence[tuple[Cache[T], Uid]], left: T | None) -> None:

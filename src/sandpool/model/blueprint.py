@@ -31,11 +31,18 @@ def secure_pod_spec(template: SandboxTemplateSpec) -> dict[str, Any]:
 def _contract_pod_spec(template: SandboxTemplateSpec) -> dict[str, Any]:
     """As any implementation of the contract makes it: no service account token and, behind the built-in network policy,
     public resolvers, because it does not let pods reach the cluster's own."""
-    spec: dict[str, Any] = msgspec.json.decode(template.pod_template.spec)
+    return _with_contract(msgspec.json.decode(template.pod_template.spec), _built_in_walls(template))
+
+
+def _built_in_walls(template: SandboxTemplateSpec) -> bool:
+    return template.managed_network and template.network_policy is None
+
+
+def _with_contract(spec: dict[str, Any], walled: bool) -> dict[str, Any]:
     added: dict[str, Any] = {}
     if spec.get("automountServiceAccountToken") is None:
         added["automountServiceAccountToken"] = False
-    if template.managed_network and template.network_policy is None and not spec.get("dnsPolicy"):
+    if walled and not spec.get("dnsPolicy"):
         added["dnsPolicy"] = "None"
         added["dnsConfig"] = {**(spec.get("dnsConfig") or {}), "nameservers": list(PUBLIC_RESOLVERS)}
     return {**spec, **added}
@@ -75,13 +82,17 @@ def follows(sandbox: SandboxSpec, template: SandboxTemplateSpec) -> bool:
     return (
         sandbox.service == template.service
         and _same_claims(sandbox.volume_claim_templates or (), template.volume_claim_templates or ())
-        and _same_pod(msgspec.json.decode(sandbox.pod_template.spec), _contract_pod_spec(template))
+        and _same_pod(bytes(sandbox.pod_template.spec), bytes(template.pod_template.spec), _built_in_walls(template))
     )
 
 
-def _same_pod(spec: Json, contract: dict[str, Any]) -> bool:
+@lru_cache(maxsize=512)
+def _same_pod(spec: bytes, template: bytes, walled: bool) -> bool:
+    # When a template changes, this is asked about each member of its pools at once; those of one make have the same bytes.
+    made: Json = msgspec.json.decode(spec)
+    contract = _with_contract(msgspec.json.decode(template), walled)
     ours = hardened(contract)
-    return _same_spec(spec, ours) or (ours is not contract and _same_spec(spec, contract))
+    return _same_spec(made, ours) or (ours is not contract and _same_spec(made, contract))
 
 
 def _same_claims(left: tuple[VolumeClaimTemplate, ...], right: tuple[VolumeClaimTemplate, ...]) -> bool:

@@ -32,7 +32,13 @@ class NetworkRules(Model, frozen=True):
 
 
 class SandboxTemplateSpec(Model, frozen=True):
-    pod_template: Annotated[PodTemplate, doc("The pod that backs each sandbox.")]
+    pod_template: Annotated[
+        PodTemplate,
+        doc(
+            "The pod that backs each sandbox. Where it does not say otherwise, sandboxes get no service account token, the "
+            "runtime's seccomp profile and no way to gain privileges."
+        ),
+    ]
     volume_claim_templates: Annotated[
         tuple[VolumeClaimTemplate, ...] | None,
         doc("Storage of each sandbox, one claim for each template.", x_kubernetes_list_type="atomic"),

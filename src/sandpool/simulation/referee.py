@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sandpool.kube.errors import SandpoolError
@@ -18,7 +20,8 @@ from sandpool.simulation.authorship import COLLECTOR, USER, Author
 from sandpool.simulation.invariants import knowledge
 from sandpool.simulation.invariants.knowledge import Knowledge
 from sandpool.simulation.invariants.ledger import Ledger
-from sandpool.simulation.invariants.liveness import Outcome, account
+from sandpool.simulation.invariants.liveness import account
+from sandpool.simulation.invariants.outcome import Outcome
 from sandpool.simulation.invariants.population import within_limits
 from sandpool.simulation.invariants.readiness import truthful
 from sandpool.simulation.invariants.safety import JUDGES
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 _OTHERS = ("Service", "PersistentVolumeClaim", "NetworkPolicy")
 _FREEING = (USER, COLLECTOR)
 """Who may leave a sandbox without an owner: whoever made it so, and who orphans on a user's behalf."""
+_MOST_WRITES = 2_000
+"""Of the controllers in one run: several times what an eventful one takes. More is a quarrel or a loop."""
 _REST = 100.0
 """Seconds before the end in which a world that has come to rest sees no write of a controller."""
 
@@ -95,20 +100,34 @@ class Referee:
 
     # In the end
 
-    def close(self, repairs: float) -> None:
-        """The final account."""
-        world = self._world
+    def close(self, repairs: Callable[[], float]) -> None:
+        """The final account. `repairs`: how often audits found something to put right."""
         for what in account(self._outcome()):
             self.violated(what)
-        last = next((line for line in reversed(self._lines) if isinstance(line, Step) and line.author.controller), None)
-        if last is not None and last.at > world.clock.monotonic() - _REST:
-            self.violated(f"rest: controllers still write: {told(last).strip()}")
-        if repairs:
-            self.violated(f"audit: {repairs:g} repairs of what the assigner remembers")
-        leader = self._leaders[-1]
-        for pool in world.of(SandboxWarmPool.kind):
-            counts = leader.controllers.assigner.counts(pool.metadata.uid)
-            if counts.waiting or counts.reserved:
+        self._check_rest()
+        self._check_assigner()
+        if found := repairs():
+            self.violated(f"audit: {found:g} repairs of what the assigner remembers")
+
+    def _check_rest(self) -> None:
+        written = [line for line in self._lines if isinstance(line, Step) and line.author.controller]
+        if len(written) > _MOST_WRITES:
+            self.violated(f"rest: {len(written)} writes of controllers; the last: {told(written[-1]).strip()}")
+        if written and written[-1].at > self._now() - _REST:
+            self.violated(f"rest: controllers still write: {told(written[-1]).strip()}")
+
+    def _check_assigner(self) -> None:
+        """It agrees with the caches, nothing is reserved any more, and only claims that have nothing wait."""
+        controllers = self._leaders[-1].controllers
+        controllers.claim.audit()
+        empty = Counter(
+            (claim.metadata.namespace, claim.spec.warm_pool_ref.name)
+            for claim in self._world.of(SandboxClaim.kind)
+            if claim.status.sandbox is None
+        )
+        for pool in self._world.of(SandboxWarmPool.kind):
+            counts = controllers.assigner.counts(pool.metadata.uid)
+            if counts.reserved or counts.waiting > empty[pool.metadata.key]:
                 self.violated(f"audit: pool {pool.metadata.key} still has {counts} in the end")
 
     def _outcome(self) -> Outcome:

@@ -16,7 +16,7 @@ from sandpool.simulation.places import choose_places
 from sandpool.simulation.referee import Referee, Unforeseen
 from sandpool.simulation.seeded_loop import Stuck, run_seeded
 from sandpool.simulation.streams import Streams
-from sandpool.simulation.users import Effort, Users
+from sandpool.simulation.users import Effort, Users, choose_effort
 from sandpool.simulation.world import World
 
 CALM = 400.0
@@ -33,12 +33,12 @@ class Result:
     story: str = ""
 
 
-def run_seed(seed: int, effort: Effort = Effort(), *, trace: bool = False) -> Result:
+def run_seed(seed: int, effort: Effort | None = None, *, trace: bool = False) -> Result:
     """The same seed gives the same result, byte for byte."""
     run = Run(seed)
     with _heard_by(Unforeseen(run.referee)):
         try:
-            run_seeded(run.whole(effort), run.streams.of("order"))
+            run_seeded(run.whole(effort or choose_effort(run.streams.of("effort"))), run.streams.of("order"))
         except Stuck as stuck:
             run.referee.violated(f"rest: {stuck}")
     run.world.check()
@@ -81,7 +81,7 @@ class Run:
             await kubelet.recover()
             await asyncio.sleep(CALM)
             world.check()
-            self.referee.close(operator.repairs())
+            self.referee.close(operator.repairs)
             running.cancel()
             operator.current.kill()
             await operator.current.ended.wait()

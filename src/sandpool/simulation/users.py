@@ -35,9 +35,15 @@ Action = Callable[[Place], Awaitable[object]]
 class Effort:
     """How long users are busy (virtual seconds), and how many claims they make."""
 
-    seconds: float = 35.0
-    claims: int = 16
-    edits: int = 14
+    seconds: float
+    claims: int
+    edits: int
+
+
+def choose_effort(chance: Random) -> Effort:
+    """Some runs are a rush of claims, some a quarrel about templates and pools, most a bit of both."""
+    claims, edits = chance.choice(((16, 14), (16, 14), (30, 5), (6, 26), (8, 8)))
+    return Effort(chance.choice((20.0, 35.0)), claims, edits)
 
 
 class Users:
@@ -92,11 +98,16 @@ class Users:
             await (self._claim() if what == "claim" else self._edit())
 
     async def crowd(self) -> None:
-        """Several claims of one pool at once: what two leaders most easily quarrel about."""
+        """Several claims of one pool at once, perhaps while it shrinks or rolls: what two leaders most easily quarrel about."""
         writes_as(USER)
         await asyncio.sleep(self._chance.random() * 2)
         place = self._chance.choice(self._places.all)
         pool = self._chance.choice(place.pools)
+        if self._chance.random() < 0.5:
+            try:
+                await self._chance.choice((self._scale, self._edit_template))(place)
+            except ApiError:
+                pass
         for _ in range(self._chance.choice((3, 5))):
             await self._claim("", place.namespace, pool)
 

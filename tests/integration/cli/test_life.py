@@ -106,7 +106,13 @@ def _write(cluster: Cluster, prefix: str, acknowledged: dict[str, str], enough: 
 
 
 def test_bad_flags_are_usage_errors() -> None:
-    for arguments in (["up", "--port", "x"], ["up", "--port", "70000"], ["fly"], ["status", "-o", "xml"]):
+    for arguments in (
+        ["up", "--port", "x"],
+        ["up", "--port", "70000"],
+        ["up", "--otlp-endpoint", "collector:4318"],
+        ["fly"],
+        ["status", "-o", "xml"],
+    ):
         done = sandpool(*arguments, check=False)
         assert done.returncode == 2, arguments
         assert "Traceback" not in done.stderr

@@ -192,7 +192,9 @@ async def test_a_missing_pool_and_its_appearance() -> None:
         await life.claim()
         await life.settle()
         assert await life.said() == ("False", "WarmPoolNotFound")
-        assert (await life.see()).status.conditions[0].message == 'SandboxWarmPool "p" not found'
+        told = (await life.see()).status.conditions[0].message
+        assert told.startswith('SandboxWarmPool "p" not found'), "as the contract has it"
+        assert told.endswith("create it in namespace default, or change spec.warmPoolRef.name")
         await life.settle(1000)
         assert life.reconciles == 1, "not on a timer"
         await life.pool()
@@ -207,6 +209,9 @@ async def test_a_missing_template_and_its_appearance() -> None:
         await life.claim()
         await life.settle()
         assert await life.said() == ("False", "TemplateNotFound")
+        told = (await life.see()).status.conditions[0].message
+        assert told.startswith('SandboxTemplate "t" not found'), "as the contract has it"
+        assert told.endswith("or change spec.sandboxTemplateRef.name of SandboxWarmPool p")
         await life.settle(1000)
         assert life.reconciles <= 2
         await life.template()
@@ -304,10 +309,11 @@ async def test_what_can_never_be_done_is_told_once_and_not_tried_again(asks: dic
         assert await life.said() == IS_READY
 
 
-async def test_metadata_that_contradicts_the_member_refuses_and_frees_it() -> None:
+async def test_metadata_that_contradicts_the_template_refuses_and_frees_the_member() -> None:
     async with a_claim_cluster() as life:
         await life.furnish(1)
         pod = {"podTemplate": {"metadata": {"labels": {"sandbox.users.io/team": "ours"}}}}
+        await life.api.patch(TEMPLATES, "t", merge_patch({"spec": pod}), "default")
         await life.api.patch(SANDBOXES, "m0", merge_patch({"spec": pod}), "default")
         await life.settle()
         await life.claim("a", additionalPodMetadata={"labels": {"sandbox.users.io/team": "mine"}})

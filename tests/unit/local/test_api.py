@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,19 @@ async def test_bookmarks_say_how_far_the_watcher_is(api: LocalApi, b: Bench) -> 
         await api.create(kinds.CLAIMS, claim(), "default")
         mark = await waiting
         assert (mark.type, mark.revision) == (EventType.BOOKMARK, b.store.revision)
+
+
+async def test_two_ticks_before_the_watcher_runs_are_one(api: LocalApi, b: Bench) -> None:
+    """A bookmark is due and so is the end, or the loop was held up for long."""
+    watch: Any = api.watch(kinds.CONFIG_MAPS, "default", since=b.store.revision)
+    async with watch as events:
+        waiting = asyncio.create_task(anext(events))
+        await asyncio.sleep(0)
+        watch._tick()
+        await asyncio.sleep(0)  # the wait is told to end, and has not run yet
+        watch._timer.cancel()
+        watch._tick()
+        assert (await waiting).type is EventType.BOOKMARK
 
 
 async def test_gone() -> None:

@@ -4,12 +4,24 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from sandpool.kube.api import Event, EventType
-from sandpool.kube.errors import Cause, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
+from sandpool.kube.errors import (
+    BadRequest,
+    Cause,
+    Conflict,
+    Forbidden,
+    InternalError,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+)
 from sandpool.kube.lanes import Lane, present_lane
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import LoopClock
@@ -115,6 +127,48 @@ async def test_a_terminal_end_keeps_the_pending_one() -> None:
     assert bench.count("terminal") == 1
 
 
+async def test_a_moment_that_the_wall_clock_jumps_over_is_not_missed() -> None:
+    """As when a machine slept: its timers did, too."""
+    bench = Bench([Done(again_at=START + timedelta(hours=8)), Done()])
+    bench.controller.wake("k", "test")
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(100)
+        bench.clock._start += timedelta(hours=9)
+
+    await bench.run(200, meanwhile)
+    assert bench.moments == [0, 120], "at the next look at the clock"
+
+
+async def test_a_moment_that_came_nearer_is_met() -> None:
+    bench = Bench([Done(again_at=START + timedelta(seconds=1000)), Done()])
+    bench.controller.wake("k", "test")
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(100)
+        bench.clock._start += timedelta(seconds=500)
+
+    await bench.run(2000, meanwhile)
+    assert bench.moments == [0, 500], "and not at 1000"
+
+
+@pytest.mark.parametrize("error", [Unreachable("cut"), Unavailable("down"), InternalError("broken")])
+async def test_an_outage_is_over_soon_after_the_server_is_back(error: Exception) -> None:
+    bench = Bench([error] * 100, Limits(workers=1, first_delay=1, longest_outage=15))
+    bench.controller.wake("k", "test")
+    await bench.run(100)
+    assert bench.moments == [0, 1, 3, 7, 15, 30, 45, 60, 75, 90]
+
+
+async def test_a_quota_that_is_raised_is_noticed_within_a_minute() -> None:
+    bench = Bench([Forbidden("exceeded quota")] * 100)
+    bench.controller.wake("k", "test")
+    await bench.run(400)
+    pauses = [after - before for before, after in pairwise(bench.moments)]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60][: len(pauses)]
+    assert max(pauses) == 60
+
+
 async def test_errors_back_off_per_key_and_log_one_line_with_traceback(caplog: pytest.LogCaptureFixture) -> None:
     errors = [NotFound("x"), Unavailable("y"), ZeroDivisionError()]
     bench = Bench([*errors, Done(), ValueError()], Limits(workers=1, first_delay=1, longest_delay=3))
@@ -153,9 +207,17 @@ async def test_too_many_requests_waits_as_told() -> None:
     assert bench.count("throttled") == 2
 
 
-async def test_a_refusal_is_tried_again_from_a_second_on(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Forbidden("exceeded quota"),
+        BadRequest("a webhook denied the request"),
+        Invalid("spec is wrong", causes=(Cause("FieldValueInvalid", "no", "spec"),)),
+    ],
+)
+async def test_a_refusal_is_tried_again_from_a_second_on(refusal: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """A quota or a policy does not change within milliseconds, and a traceback would tell nothing about it."""
-    bench = Bench([Forbidden("exceeded quota")] * 4)
+    bench = Bench([refusal] * 4)
     bench.controller.wake("k", "test")
     with caplog.at_level(logging.WARNING):
         await bench.run(20)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -235,3 +235,31 @@ async def test_prepare_comes_before_the_controllers() -> None:
     stop.set()
     await running
     assert order == ["prepared", "k"]
+
+
+async def test_the_lease_is_renewed_while_something_is_prepared() -> None:
+    async with a_cluster() as api:
+        process = Process(api)
+
+        async def prepare() -> None:
+            await asyncio.sleep(40)
+            assert process.elector.leading
+
+        manager = Manager(replace(process.parts, prepare=prepare))
+        running = asyncio.create_task(manager.run(process.stop))
+        await asyncio.wait((running, asyncio.create_task(manager.ready.wait())), return_when=asyncio.FIRST_COMPLETED)
+        assert manager.ready.is_set(), running.exception()
+        process.stop.set()
+        await running
+
+
+async def test_a_stop_does_not_wait_for_what_is_being_prepared() -> None:
+    async def prepare() -> None:
+        await asyncio.sleep(3600)
+
+    stop = asyncio.Event()
+    running = asyncio.create_task(Manager(Parts(prepare=prepare)).run(stop))
+    await asyncio.sleep(1)
+    stop.set()
+    async with asyncio.timeout(1):
+        await running

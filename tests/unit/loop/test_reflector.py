@@ -57,6 +57,28 @@ async def test_lists_in_pages_or_streaming_then_follows(streaming: bool) -> None
             assert names(reflector.cache) == await server_names(api)
 
 
+async def test_it_knows_when_it_last_heard_of_its_resource() -> None:
+    async with a_cluster() as api:
+        now = asyncio.get_running_loop().time
+        async with reflecting(api) as reflector:
+            assert reflector.heard == float("-inf")
+            await reflector.cache.synced.wait()
+            assert reflector.heard == now()
+            await asyncio.sleep(5)
+            await put(api, "late")
+            await asyncio.sleep(1)
+            assert 0.9 < now() - reflector.heard <= 1
+            api.before = _down
+            api.break_watches(Refused("gone"))
+            await asyncio.sleep(100)
+            assert now() - reflector.heard > 99
+            assert isinstance(reflector.trouble, Refused)
+
+
+async def _down(verb: str, plural: str) -> None:
+    raise Refused("gone")
+
+
 @pytest.mark.parametrize("error", [None, Refused("connection refused")])
 async def test_a_broken_watch_resumes_without_a_list_and_without_repetition(error: Exception | None) -> None:
     async with a_cluster() as api, reflecting(api) as reflector:

@@ -20,7 +20,7 @@ from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Key, Revision
 from sandpool.model.patches import json_patch, merge_patch
 from sandpool.telemetry.metrics import Metrics
-from support.flaky_api import FlakyApi
+from support.flaky_api import FlakyApi, nothing
 from support.loop_cluster import START, a_cluster, half, put
 from support.manual_clock import ManualClock
 
@@ -87,6 +87,57 @@ async def test_a_consistent_get_is_learned() -> None:
         await world.api._api.get(CONFIG_MAPS, "a", "default")
         assert await world.writes.get(CONFIG_MAPS, "a", "default") == made
         assert world.cache.get(A) == made
+
+
+@pytest.mark.looptime
+async def test_an_object_that_a_consistent_get_does_not_find_is_gone() -> None:
+    async with a_world() as world:
+        made = await put(world.writes, "a")
+        await world.api.delete(CONFIG_MAPS, "a", "default")
+        assert world.cache.get(A) is made, "the watch lags"
+        with pytest.raises(NotFound):
+            await world.writes.get(CONFIG_MAPS, "a", "default")
+        assert world.cache.get(A) is None
+        assert world.steps[-1] == (made.metadata.resource_version, None)
+        told = list(world.steps)
+        await world.settle()
+        assert world.steps == told
+        assert not world.cache._tombstones
+
+
+@pytest.mark.looptime
+async def test_what_comes_while_a_get_finds_nothing_stays() -> None:
+    async with a_world() as world:
+
+        async def late(verb: str, plural: str) -> None:
+            if verb == "get":
+                world.api.before = nothing
+                try:
+                    await world.api.get(CONFIG_MAPS, "a", "default")
+                finally:
+                    await put(world.writes, "a")  # after the server has answered, before we hear of it
+
+        world.api.before = late
+        with pytest.raises(NotFound):
+            await world.writes.get(CONFIG_MAPS, "a", "default")
+        assert world.cache.get(A) is not None
+        await world.settle()
+
+
+@pytest.mark.looptime
+async def test_an_answer_to_a_get_that_was_long_on_its_way_is_not_older_than_what_is_known() -> None:
+    async with a_world() as world:
+        await put(world.writes, "a", {"x": "1"})
+
+        async def change(verb: str, plural: str) -> None:
+            if verb == "get":
+                await world.writes.patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": "2"}}), "default")
+
+        world.api.after = change
+        found = await world.writes.get(CONFIG_MAPS, "a", "default")
+        assert found is world.cache.get(A)
+        assert found.data == {"x": "2"}
+        await world.settle()
 
 
 @pytest.mark.looptime

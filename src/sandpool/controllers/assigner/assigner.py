@@ -131,6 +131,18 @@ class Assigner:
             return Take(self._reserve(claimant, self._seats[best]), woken)
         return self._queue(claimant, pool, house, now, deadline, served, woken)
 
+    def stand_by(self, claimant: Claimant, pool: Uid) -> Woken:
+        """The claim cannot start cold either: it joins the line, though perhaps nothing is warming, and is woken when a member
+        has become ready for it."""
+        house = self._houses.get(pool)
+        if house is None or house.facts is None or claimant.uid in self._requests:
+            return ()
+        house.line.join(claimant)
+        request = self._requests[claimant.uid] = _Request(pool)
+        woken = _others(self._serve(pool), claimant.uid)
+        now = self._requests.get(claimant.uid, request)
+        return woken if now.member is None else (*woken, claimant)
+
     def commit(self, claim: Uid) -> None:
         """The claim's member is its own now, and no member any more."""
         request = self._requests.get(claim)

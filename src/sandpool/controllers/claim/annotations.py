@@ -32,11 +32,6 @@ def annotations_patch(claim: SandboxClaim, sandbox: str, notes: Notes, now: date
     return merge_patch({"metadata": {"uid": str(meta.uid), **head}}) if head else None
 
 
-def not_ready_after_all(claim: SandboxClaim) -> Patch:
-    """Takes back that it became ready: the sandbox was, and no longer is."""
-    return merge_patch({"metadata": {"uid": str(claim.metadata.uid), "annotations": {CLAIM_FIRST_READY_AT: None}}})
-
-
 def first_ready(claim: SandboxClaim, notes: Notes, now: datetime) -> str:
     if notes.first_ready is not None:
         return micro(notes.first_ready)

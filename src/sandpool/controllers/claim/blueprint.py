@@ -26,15 +26,15 @@ def cold_sandbox(
     claim: SandboxClaim, template: SandboxTemplate, domains: Sequence[str] = pod_metadata.USER_DOMAINS
 ) -> Sandbox:
     """Named like the claim, controlled by it, and complete: the pod's name is on it before the pod is."""
-    source, asked = template.spec, claim.spec
+    source, asked, origin = template.spec, claim.spec, template.metadata.name
     pod_metadata.check(asked.additional_pod_metadata, domains)
     volumes = with_volumes(
-        source.volume_claim_templates, asked.volume_claim_templates, source.volume_claim_templates_policy
+        source.volume_claim_templates, asked.volume_claim_templates, source.volume_claim_templates_policy, origin
     )
     system = _identity(claim, template)
     ours = source.pod_template.metadata or PodMetadata()
     base = PodMetadata(labels={**ours.labels, **system}, annotations=ours.annotations)
-    pod_spec = with_environment(secure_pod_spec(source), asked.env, source.env_vars_injection_policy)
+    pod_spec = with_environment(secure_pod_spec(source), asked.env, source.env_vars_injection_policy, origin)
     return Sandbox(
         metadata=Metadata(
             name=claim.metadata.name,

@@ -15,7 +15,7 @@ from sandpool.controllers.claim.memory import Memory, Notes
 from sandpool.controllers.claim.observe import Caches, Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import next_step
-from sandpool.controllers.claim.prepare import catch_up
+from sandpool.controllers.claim.prepare import catch_up_at_last
 from sandpool.controllers.claim.publish import Publisher
 from sandpool.controllers.claim.steps import Look, said
 from sandpool.controllers.claim.triggers import Triggers
@@ -81,8 +81,8 @@ class ClaimController:
 
     async def prepare(self, namespace: str = "") -> None:
         """Awaited as leader before the controllers start: everything that a predecessor did is known afterwards."""
-        await catch_up(self._writes, self._caches.claims, namespace)
-        await catch_up(self._writes, self._caches.sandboxes, namespace)
+        await catch_up_at_last(self._writes, self._caches.claims, self._clock, namespace)
+        await catch_up_at_last(self._writes, self._caches.sandboxes, self._clock, namespace)
 
     async def reconcile(self, key: Key) -> Done:
         view = self._observer.view(key)

@@ -15,25 +15,25 @@ Container = dict[str, Any]
 _LISTS = ("initContainers", "containers")
 
 
-def with_environment(spec: PodSpec, wanted: Sequence[EnvVar], policy: str) -> PodSpec:
-    """The pod spec with the variables in place. What is not touched is shared with the old one, never copied."""
+def with_environment(spec: PodSpec, wanted: Sequence[EnvVar], policy: str, template: str) -> PodSpec:
+    """The pod spec of that template with the variables in place. What is not touched is shared with the old one, never copied."""
     if not wanted:
         return spec
     if policy not in (InjectionPolicy.ALLOWED, InjectionPolicy.OVERRIDES):
         raise _refusal(
-            f'spec.env["{wanted[0].name}"]: the template lets no claim set variables; '
-            "leave them out or set envVarsInjectionPolicy of the template"
+            f'spec.env["{wanted[0].name}"]: SandboxTemplate {template} lets no claim set variables; '
+            "leave them out or set its spec.envVarsInjectionPolicy to Allowed"
         )
-    targets = _targets(spec, wanted)
+    targets = _targets(spec, wanted, template)
     changed = dict(spec)
     for field in _LISTS:
         containers: list[Container] = spec.get(field) or []
         if any(container["name"] in targets for container in containers):
-            changed[field] = [_inject(one, targets.get(one["name"], ()), policy) for one in containers]
+            changed[field] = [_inject(one, targets.get(one["name"], ()), policy, template) for one in containers]
     return changed
 
 
-def _targets(spec: PodSpec, wanted: Sequence[EnvVar]) -> dict[str, list[EnvVar]]:
+def _targets(spec: PodSpec, wanted: Sequence[EnvVar], template: str) -> dict[str, list[EnvVar]]:
     """Who gets what: named targets first, then what goes to the first container by default."""
     names = [container["name"] for field in _LISTS for container in spec.get(field) or ()]
     first = next((container["name"] for container in spec.get("containers") or ()), "")
@@ -42,20 +42,21 @@ def _targets(spec: PodSpec, wanted: Sequence[EnvVar]) -> dict[str, list[EnvVar]]
         target = variable.container_name or first
         if target not in names:
             raise _refusal(
-                f'spec.env["{variable.name}"]: the template has no container "{target}"; it has {", ".join(names)}'
+                f'spec.env["{variable.name}"]: SandboxTemplate {template} has no container "{target}"; '
+                f"it has {', '.join(names)}"
             )
         targets.setdefault(target, []).append(variable)
     return targets
 
 
-def _inject(container: Container, variables: Sequence[EnvVar], policy: str) -> Container:
+def _inject(container: Container, variables: Sequence[EnvVar], policy: str, template: str) -> Container:
     if not variables:
         return container
     name = container["name"]
     if policy == InjectionPolicy.ALLOWED and container.get("envFrom"):
         raise _refusal(
             f'spec.env["{variables[0].name}"]: container "{name}" has envFrom, which may hold a variable of this name; '
-            "only a template with envVarsInjectionPolicy Overrides accepts that"
+            f"choose another container, or set spec.envVarsInjectionPolicy of SandboxTemplate {template} to Overrides"
         )
     env: list[dict[str, Any]] = list(container.get("env") or ())
     at = {entry["name"]: index for index, entry in enumerate(env)}
@@ -69,7 +70,7 @@ def _inject(container: Container, variables: Sequence[EnvVar], policy: str) -> C
         else:
             raise _refusal(
                 f'spec.env["{variable.name}"]: container "{name}" has this variable already; '
-                "choose another name or set envVarsInjectionPolicy of the template to Overrides"
+                f"choose another name or set spec.envVarsInjectionPolicy of SandboxTemplate {template} to Overrides"
             )
     return {**container, "env": env}
 

@@ -11,7 +11,7 @@ from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.publish import Publisher
-from sandpool.controllers.claim.status import forwarded, same
+from sandpool.controllers.claim.status import as_of_before, forwarded, same
 from sandpool.controllers.claim.upkeep import upkeep
 from sandpool.controllers.claim.view import ClaimView, bound_name
 from sandpool.kube.errors import Conflict, NotFound, SandpoolError, TooManyRequests
@@ -53,6 +53,8 @@ class Keeper:
             return Done()  # the watch will say so
         trouble, failure = await self._put_right(view.claim, sandbox)
         status = forwarded(view.claim, sandbox, self._clock.now(), trouble)
+        if failure is not None:
+            status = as_of_before(status, view.claim)
         told, annotated = await self._tell(view.claim, sandbox, status)
         if failure is not None:
             raise failure

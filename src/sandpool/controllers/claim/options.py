@@ -22,5 +22,5 @@ class Options:
     """Seconds until annotations that could not be written are tried again."""
     label_domains: Sequence[str] = USER_DOMAINS
     """Where claims may take the labels of their pods from."""
-    audit_every: float = 60.0
+    audit_every: float = 600.0
     """Seconds between two comparisons of what is remembered with what is cached."""

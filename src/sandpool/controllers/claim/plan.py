@@ -31,6 +31,7 @@ from sandpool.loop.errors import Terminal
 from sandpool.model.claim import ClaimShutdownPolicy, SandboxClaim
 from sandpool.model.conditions import find
 from sandpool.model.expiry import claim_end, expired
+from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Reason, Type
 
 
@@ -57,8 +58,7 @@ def cold_step(view: ClaimView, domains: Sequence[str]) -> ColdStep:
     if pool is None:
         return _no_pool(claim)
     if view.template is None:
-        name = pool.spec.sandbox_template_ref.name
-        return Refuse(Reason.TEMPLATE_NOT_FOUND, f'SandboxTemplate "{name}" not found')
+        return _no_template(pool)
     if view.unprotected is not None:
         return Hold(f"Waiting: {view.unprotected}")
     try:
@@ -98,7 +98,18 @@ def _search(view: ClaimView, domains: Sequence[str]) -> Step:
 
 
 def _no_pool(claim: SandboxClaim) -> Refuse:
-    return Refuse(Reason.WARM_POOL_NOT_FOUND, f'SandboxWarmPool "{claim.spec.warm_pool_ref.name}" not found')
+    name, namespace = claim.spec.warm_pool_ref.name, claim.metadata.namespace
+    message = f'SandboxWarmPool "{name}" not found: create it in namespace {namespace}, or change spec.warmPoolRef.name'
+    return Refuse(Reason.WARM_POOL_NOT_FOUND, message)
+
+
+def _no_template(pool: SandboxWarmPool) -> Refuse:
+    name, (namespace, whose) = pool.spec.sandbox_template_ref.name, pool.metadata.key
+    message = (
+        f'SandboxTemplate "{name}" not found: create it in namespace {namespace}, or change '
+        f"spec.sandboxTemplateRef.name of SandboxWarmPool {whose}"
+    )
+    return Refuse(Reason.TEMPLATE_NOT_FOUND, message)
 
 
 def _name_taken(view: ClaimView) -> Hold | Refuse | None:

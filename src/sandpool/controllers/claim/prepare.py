@@ -8,13 +8,31 @@ from __future__ import annotations
 from typing import TypeVar
 
 from sandpool.kube.api import Api
-from sandpool.kube.errors import Gone
+from sandpool.kube.errors import Gone, SandpoolError
+from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
+from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Object, Revision
+from sandpool.telemetry.log import logger
 
 T = TypeVar("T", bound=Object)
 
+log = logger(__name__)
+
 PAGE = 500
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+
+async def catch_up_at_last(api: Api, cache: Cache[T], clock: Clock, namespace: str = "") -> None:
+    """Until it works: a server that is busy just now is no reason for a leader to go."""
+    pauses: Backoff[None] = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+    while True:
+        try:
+            return await catch_up(api, cache, namespace)
+        except SandpoolError as error:
+            pause = pauses.next(None)
+            log.warning("not caught up yet", resource=cache.resource.plural, error=repr(error), again_in=pause)
+            await clock.sleep(pause)
 
 
 async def catch_up(api: Api, cache: Cache[T], namespace: str = "", page: int = PAGE) -> None:

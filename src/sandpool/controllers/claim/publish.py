@@ -5,7 +5,7 @@ from __future__ import annotations
 from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.status import is_shown, same, status_patch
 from sandpool.controllers.claim.view import bound_name
-from sandpool.kube.errors import Conflict, Invalid, NotFound, SandpoolError
+from sandpool.kube.errors import Conflict, Forbidden, Invalid, NotFound, SandpoolError
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
 from sandpool.model.kinds import CLAIMS
@@ -56,8 +56,9 @@ class Publisher:
         """Whether it is done, or of no more use. A failure is nobody's trouble: the claim works without."""
         try:
             await self._writes.patch(CLAIMS, claim.metadata.name, patch, claim.metadata.namespace)
-        except (NotFound, Invalid):
-            return True  # the claim is no more, or another one has its name
+        except (NotFound, Invalid, Forbidden) as error:
+            log.debug("claim not annotated", error=f"{type(error).__name__}: {error}")
+            return True  # the claim is no more, another one has its name, or nobody may: trying again does not help
         except (SandpoolError, TimeoutError) as error:
             log.debug("claim not annotated", error=f"{type(error).__name__}: {error}")
             return False

@@ -38,6 +38,20 @@ def forwarded(
     return SandboxClaimStatus(conditions=conditions, sandbox=_bound(sandbox))
 
 
+def as_of_before(status: SandboxClaimStatus, claim: SandboxClaim) -> SandboxClaimStatus:
+    """For a claim whose last edit has not reached its sandbox yet: `observedGeneration` stays behind, so that whoever looks,
+    we included, knows that there is something left to do."""
+    before = find(claim.status.conditions, Type.READY)
+    if before is None:
+        return status
+    seen = before.observed_generation
+    conditions = tuple(
+        msgspec.structs.replace(one, observed_generation=seen) if one.type == Type.READY else one
+        for one in status.conditions
+    )
+    return SandboxClaimStatus(conditions=conditions, sandbox=status.sandbox)
+
+
 def unbound(claim: SandboxClaim, reason: str, message: str, now: datetime) -> SandboxClaimStatus:
     """The status of a claim that has no sandbox, and why."""
     conditions = without(without(claim.status.conditions, Type.FINISHED), Type.HEALTHY)

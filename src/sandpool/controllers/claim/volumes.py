@@ -12,16 +12,16 @@ from sandpool.model.template import InjectionPolicy
 Volumes = tuple[VolumeClaimTemplate, ...]
 
 
-def with_volumes(ours: Volumes | None, wanted: Volumes, policy: str) -> Volumes | None:
-    """The template's storage with the claim's: after it, or in the place of what has the same name."""
-    places = _places(ours or (), "the template's spec.volumeClaimTemplates")
+def with_volumes(ours: Volumes | None, wanted: Volumes, policy: str, template: str) -> Volumes | None:
+    """The storage of that template with the claim's: after it, or in the place of what has the same name."""
+    places = _places(ours or (), f"SandboxTemplate {template}: spec.volumeClaimTemplates")
     _places(wanted, "spec.volumeClaimTemplates")
     if not wanted:
         return ours
     if policy not in (InjectionPolicy.ALLOWED, InjectionPolicy.OVERRIDES):
         raise _refusal(
-            "spec.volumeClaimTemplates: the template lets no claim add storage; "
-            "leave it out or set volumeClaimTemplatesPolicy of the template"
+            f"spec.volumeClaimTemplates: SandboxTemplate {template} lets no claim add storage; "
+            "leave it out or set its spec.volumeClaimTemplatesPolicy to Allowed"
         )
     merged = list(ours or ())
     for volume in wanted:
@@ -32,8 +32,8 @@ def with_volumes(ours: Volumes | None, wanted: Volumes, policy: str) -> Volumes 
             merged[places[name]] = volume
         else:
             raise _refusal(
-                f'spec.volumeClaimTemplates: the template has "{name}" already; '
-                "choose another name or set volumeClaimTemplatesPolicy of the template to Overrides"
+                f'spec.volumeClaimTemplates: SandboxTemplate {template} has "{name}" already; '
+                "choose another name or set its spec.volumeClaimTemplatesPolicy to Overrides"
             )
     return tuple(merged)
 

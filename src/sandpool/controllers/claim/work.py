@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Cold, Member, Take, Wait, Woken
 from sandpool.controllers.claim import settle
-from sandpool.controllers.claim.annotations import annotations_patch, not_ready_after_all
+from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.expire import Expiry
 from sandpool.controllers.claim.handover import Handover, outcome_of
 from sandpool.controllers.claim.keep import Keeper
@@ -49,6 +49,7 @@ from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.expiry import claim_end
 from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, SANDBOXES
+from sandpool.model.metadata import Uid
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.log import logger
@@ -124,9 +125,10 @@ class Work:
     async def _ask(self, step: Ask, view: ClaimView) -> Done | None:
         meta, notes = view.claim.metadata, self._memory.of(view.claim)
         now = self._clock.now()
-        notes.waits_since = since = notes.waits_since or now
+        notes.waits_since = since = min(notes.waits_since or now, now)  # also if the clock was set back
         deadline = since + timedelta(seconds=self._options.patience)
-        decision = self._assigner.acquire(Claimant(meta.uid, meta.key), step.pool.metadata.uid, now, deadline)
+        pool = step.pool.metadata.uid
+        decision = self._assigner.acquire(Claimant(meta.uid, meta.key), pool, now, deadline)
         self._wake(decision.woken)
         match decision:
             case Take(member):
@@ -136,32 +138,32 @@ class Work:
                 return await self._rest(view, text, until)
             case Cold(why):
                 note(f"start cold: {why.value}")
-                return await self._start(view)
+                return await self._start(view, pool)
 
     async def _take(self, view: ClaimView, member: Member) -> Done | None:
-        """Transfer, then binding; the annotations go along and hold nothing up."""
         claim = view.claim
-        async with asyncio.TaskGroup() as beside:
-            beside.create_task(self._announce(claim, member.key.name))
-            taken = await outcome_of(self._hand_over(claim, member))
-        if isinstance(taken, Terminal):
-            return await self._refuse(Refuse(taken.reason, taken.message), view)
-        if isinstance(taken, ApiError):
-            await self._tell_failure(claim, f"take sandbox {member.key.name}", taken)
-        if isinstance(taken, Exception):
-            raise taken
-        sandbox, done = taken
-        if sandbox is not None and self._options.annotations and not is_true(sandbox.status.conditions, Type.READY):
-            await self._publisher.annotate(claim, not_ready_after_all(claim))
-        return done
+        try:
+            sandbox = await self._handover.take(claim, member)
+            return None if sandbox is None else await self._bind_and_announce(claim, sandbox)
+        except Terminal:  # this member cannot have what the claim asks for; one made from the template of today may
+            return await self._start(view)
+        except ApiError as error:
+            if not isinstance(error, Conflict | TooManyRequests) and self._memory.of(claim).transfer is None:
+                self._forget(claim)  # the server does not let it: meanwhile somebody else may have the member
+            await self._tell_failure(claim, f"take sandbox {member.key.name}", error)
+            raise
 
-    async def _hand_over(self, claim: SandboxClaim, member: Member) -> tuple[Sandbox | None, Done | None]:
-        sandbox = await self._handover.take(claim, member)
-        return sandbox, None if sandbox is None else await self._bind(claim, sandbox)
+    async def _bind_and_announce(self, claim: SandboxClaim, sandbox: Sandbox) -> Done | None:
+        """The annotations go along and hold nothing up."""
+        async with asyncio.TaskGroup() as beside:
+            if self._options.annotations and is_true(sandbox.status.conditions, Type.READY):
+                beside.create_task(self._announce(claim, sandbox.metadata.name))
+            bound = await outcome_of(self._bind(claim, sandbox))
+        if isinstance(bound, Exception):
+            raise bound
+        return bound
 
     async def _announce(self, claim: SandboxClaim, sandbox: str) -> None:
-        if not self._options.annotations:
-            return
         patch = annotations_patch(claim, sandbox, self._memory.of(claim), self._clock.now())
         if patch is not None:
             with lane_of(Lane.BACKGROUND):  # nobody waits for them, and in a burst they would go before bindings
@@ -182,25 +184,33 @@ class Work:
                 self._events.emit(CLAIMS, bound, *bound_news(claim, sandbox))
         return None
 
-    async def _start(self, view: ClaimView) -> Done | None:
+    async def _start(self, view: ClaimView, pool: Uid | None = None) -> Done | None:
+        """`pool`: whose members the claim would take as well, had they any to give. If it cannot start, it takes what comes."""
         claim, notes = view.claim, self._memory.of(view.claim)
         notes.waits_since = notes.waits_since or self._clock.now()
         self._forget(claim)
         step = cold_step(view, self._options.label_domains)
         note(said(step))
         match step:
-            case Refuse():
-                return await self._refuse(step, view)
+            case Refuse(reason):
+                done = await self._refuse(step, view)
+                if pool is not None and reason != Reason.INVALID_METADATA:  # which a member would not be given either
+                    self._stand_by(claim, pool)
+                return done
             case Hold(message):
+                if pool is not None:
+                    self._stand_by(claim, pool)
                 return await self._rest(view, message, None)
             case Create(sandbox):
-                return await self._create(claim, sandbox)
+                return await self._create(claim, sandbox, pool)
 
-    async def _create(self, claim: SandboxClaim, sandbox: Sandbox) -> Done | None:
+    async def _create(self, claim: SandboxClaim, sandbox: Sandbox, pool: Uid | None) -> Done | None:
         try:
             made = await self._handover.create(claim, sandbox)
         except ApiError as error:
             await self._tell_failure(claim, f"create sandbox {claim.metadata.name}", error)
+            if pool is not None and not self._memory.of(claim).creation:
+                self._stand_by(claim, pool)
             raise
         return None if made is None else await self._bind(claim, made)
 
@@ -210,6 +220,8 @@ class Work:
             await self._writes.get(SANDBOXES, name, view.claim.metadata.namespace)
         except NotFound:
             note(f"sandbox {name} is gone")
+            # So may the claim be, which would explain it: then it needs no other one. The answer enters the cache, too.
+            await self._publisher.found(view.claim)
 
     # A claim that rests without one
 
@@ -244,6 +256,9 @@ class Work:
                 self._events.emit(CLAIMS, claim, Kind.WARNING, Reason.RECONCILER_ERROR, f"Could not {what}: {error}")
         except SandpoolError as another:
             log.debug("failure not told", error=f"{type(another).__name__}: {another}")
+
+    def _stand_by(self, claim: SandboxClaim, pool: Uid) -> None:
+        self._wake(self._assigner.stand_by(Claimant(claim.metadata.uid, claim.metadata.key), pool))
 
     def _forget(self, claim: SandboxClaim) -> None:
         self._wake(self._assigner.forget(claim.metadata.uid))

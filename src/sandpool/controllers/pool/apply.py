@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -57,8 +58,9 @@ class Hands:
 
     async def apply(self, view: PoolView, memory: Memory, plan: Plan, current: Current, outcome: Outcome) -> None:
         pool, most = view.pool, self._options.concurrency
-        kept: list[Job] = [partial(self._own, pool, orphan.name, orphan.uid, outcome) for orphan in plan.adopt]
-        kept += [partial(self._own, pool, member.name, member.uid, outcome) for member in plan.mark]
+        mend = partial(self._mend, pool, memory, plan.mend_again_at, outcome)
+        kept: list[Job] = [partial(mend, orphan.name, orphan.uid) for orphan in plan.adopt]
+        kept += [partial(mend, member.name, member.uid) for member in plan.mark]
         await run(kept, most, most)
         blueprint = self._staleness.blueprint(view.template) if view.template is not None else ""
         await self._maker.make(view, blueprint, memory, plan.creates, current, outcome)
@@ -66,7 +68,9 @@ class Hands:
         gone += [partial(self._remover.discard, pool, orphan, outcome) for orphan in plan.discard]
         await run(gone, most, most)
 
-    async def _own(self, pool: SandboxWarmPool, name: str, uid: Uid, outcome: Outcome) -> bool:
+    async def _mend(
+        self, pool: SandboxWarmPool, memory: Memory, again_at: datetime, outcome: Outcome, name: str, uid: Uid
+    ) -> bool:
         """The sandbox becomes a member, or gets the labels of one back. Pinned: a claim may have taken it meanwhile."""
         sandbox = self._sandboxes.get(Key(pool.metadata.namespace, name))
         if sandbox is None or sandbox.metadata.uid != uid:
@@ -82,6 +86,7 @@ class Hands:
         except SandpoolError as error:
             outcome.errors.append(error)
             return False
+        memory.mended[uid] = again_at
         return True
 
 

@@ -27,7 +27,7 @@ from sandpool.loop.outcome import Done
 from sandpool.loop.writes import Writes
 from sandpool.model.kinds import POOLS
 from sandpool.model.metadata import Key
-from sandpool.model.pool import SandboxWarmPoolStatus
+from sandpool.model.pool import SandboxWarmPool, SandboxWarmPoolStatus
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.story import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
@@ -79,25 +79,54 @@ class PoolController:
             self._ledger.forget(key)  # its members are collected with it
             return Done()
         memory = self._ledger.memory(pool)
+        memory.pardon(self._clock.monotonic())
         await self._hands.settle(pool, memory, outcome)
-        view = self._observer.view(key)
-        if view is None or view.pool.metadata.uid != pool.metadata.uid:
+        decided = await self._decided(pool, memory)
+        if decided is None:
             return Done()  # it is going, or another one: that has woken us
-        plan = plan_pool(view, self._options, self._clock.now())
-        memory.hold, memory.tokens = plan.hold, plan.tokens
+        view, plan = decided
+        memory.hold, memory.pause, memory.tokens, memory.mended = plan.hold, plan.pause, plan.tokens, plan.mended
         current = partial(self._current, basis_of(view.pool, view.template))
         await self._hands.apply(view, memory, plan, current, outcome)
         wait = await self._publish(key, memory)
         outcome.raise_all()
         again_at = look_again_at(plan, memory.roster, self._clock.now())
-        return Done(again_at=again_at, again_after=self._again(plan, outcome, wait))
+        return Done(again_at=again_at, again_after=self._again(memory, plan, outcome, wait))
+
+    async def _decided(self, pool: SandboxWarmPool, memory: Memory) -> tuple[PoolView, Plan] | None:
+        """What to do. Where the pool may be gone though we still see it, the server is asked first: what a pool that is gone
+        takes over or makes is collected, also what its user wanted to keep when he deleted it without its members."""
+        view = self._view_of(pool)
+        if view is None:
+            return None
+        plan = plan_pool(view, self._options, self._clock.now())
+        if not (plan.adopt or plan.discard or (plan.creates and memory.doubted)):
+            return view, plan
+        memory.doubted = False
+        try:
+            await self._writes.get(POOLS, pool.metadata.name, pool.metadata.namespace)
+        except NotFound:
+            return None
+        except BaseException:
+            memory.doubted = True
+            raise
+        view = self._view_of(pool)
+        return None if view is None else (view, plan_pool(view, self._options, self._clock.now()).within(plan))
+
+    def _view_of(self, pool: SandboxWarmPool) -> PoolView | None:
+        view = self._observer.view(pool.metadata.key)
+        return None if view is None or view.pool.metadata.uid != pool.metadata.uid else view
 
     def _current(self, basis: Basis) -> bool:
         """Whether what was decided on is still so. Counts may have changed: they are for the next pass."""
         return self._observer.basis(basis.key) == basis
 
-    def _again(self, plan: Plan, outcome: Outcome, wait: float | None) -> float | None:
-        waits = [] if wait is None else [wait]
+    def _again(self, memory: Memory, plan: Plan, outcome: Outcome, wait: float | None) -> float | None:
+        waits, now = [] if wait is None else [wait], self._clock.monotonic()
+        if outcome.refused:
+            memory.refused_until = now + self._options.refusal_pause
+        if memory.refused is not None:
+            waits.append(memory.refused_until - now)
         if outcome.reserved:  # nobody tells when a claim gives a member back
             waits.append(self._options.moment)
         elif plan.more:

@@ -93,11 +93,11 @@ class Maker:
         return True
 
     def _explain(self, pool: SandboxWarmPool, memory: Memory, error: SandpoolError, outcome: Outcome) -> None:
-        """What a user can act on is kept for the condition; what the same body would meet again is not tried again."""
+        """What a user can act on is kept for the condition; what the same body would meet again is not tried again soon."""
         template = pool.spec.sandbox_template_ref.name
         if isinstance(error, Invalid) and error.causes and memory.judged is not None:
             message = f"The API server refuses members of SandboxTemplate {template}, change it: {error}"
-            memory.refused = (memory.judged, message)
+            memory.refused, outcome.refused = (memory.judged, message), True
             outcome.errors.remove(error)
         elif isinstance(error, ApiError) and not isinstance(error, Conflict | TooManyRequests):
             memory.failed = f"Members of SandboxTemplate {template} cannot be created: {error}"

@@ -82,7 +82,7 @@ class Ledger:
         before = owning_pool(old) if old is not None else None
         after = owning_pool(new) if new is not None else None
         if old is not None and before is not None and (after is None or after.uid != before.uid):
-            self._leave(before, old)
+            self._leave(before, old, deleted=new is None)
         if new is not None and after is not None:
             self._enter(after, new)
 
@@ -91,25 +91,28 @@ class Ledger:
         member = read_member(sandbox, pool.name, stale=self._staleness.stale(sandbox))
         old = memory.roster.put(member)
         if member.leaving and old is not None and not old.leaving:
-            self._lost(memory, member)
+            self._lost(memory, old, deleted=True)
         self._tell(pool, sandbox, memory, old, member)
 
-    def _leave(self, pool: OwnerReference, sandbox: Sandbox) -> None:
+    def _leave(self, pool: OwnerReference, sandbox: Sandbox, *, deleted: bool) -> None:
         memory = self._memories.get(pool.uid)
         member = memory.roster.drop(sandbox.metadata.uid) if memory is not None else None
         self._staleness.forget(sandbox.metadata.uid)
         if memory is None or member is None:
             return
         if not member.leaving:
-            self._lost(memory, member)
+            self._lost(memory, member, deleted=deleted)
         if not memory.alive and not len(memory.roster):
             del self._memories[pool.uid]
         self._tell(pool, sandbox, memory, member, None)
 
-    def _lost(self, memory: Memory, member: Member) -> None:
+    def _lost(self, memory: Memory, member: Member, *, deleted: bool) -> None:
         """Taken or deleted by somebody else, unless the delete is our own."""
-        if member.uid not in memory.removing:
-            memory.losses += 1
+        if member.uid in memory.removing:
+            return
+        memory.losses += 1
+        memory.doubted = memory.doubted or deleted
+        memory.in_vain += deleted and not member.ready
 
     def _tell(
         self, pool: OwnerReference, sandbox: Sandbox, memory: Memory, old: Member | None, new: Member | None

@@ -12,7 +12,7 @@ from sandpool.model.conditions import Truth, find
 from sandpool.model.labels import LaunchType
 from sandpool.model.metadata import NO_REVISION, Revision, Uid
 from sandpool.model.names import name_hash
-from sandpool.model.reasons import Type
+from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 
 LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
@@ -49,6 +49,7 @@ class Member:
     leaving: bool = False
     marked: bool = True  # has the labels of an unclaimed member
     said: str = ""  # why it is not Ready, in the sandbox's own words
+    failing: bool = False  # because something went wrong, not because it takes its time
 
     @property
     def rank(self) -> Rank:
@@ -86,6 +87,7 @@ def read_member(sandbox: Sandbox, pool: str, *, stale: bool) -> Member:
         leaving=meta.leaving,
         marked=not missing_marks(sandbox, pool),
         said=said,
+        failing=ready is not None and not ready.true and ready.reason == Reason.RECONCILER_ERROR,
     )
 
 

@@ -79,8 +79,11 @@ class Observer:
             reserved=self._assigner.counts(pool.metadata.uid).reserved,
             orphans=self._orphans_of(pool, template),
             losses=memory.losses,
+            in_vain=memory.in_vain,
+            pause=memory.pause,
             hold=memory.hold,
             tokens=memory.tokens,
+            mended=memory.mended,
             failed=memory.failed,
             struck=memory.struck if memory.roster.level else "",
         )

@@ -21,5 +21,10 @@ class Options:
     """Seconds that a member may be not Ready before it is replaced. One that finds no node is kept."""
     longest_grace: float = 3600.0
     """A broken template must not churn for ever: each generation of replacements waits twice as long, up to this."""
+    mend_pause: float = 30.0
+    """Seconds that a member that got its labels or its owner back is left alone if it loses them again: two who contradict
+    each other at once would never rest."""
+    refusal_pause: float = 300.0
+    """Seconds until members that the server does not accept are tried again: nobody tells when a policy has changed."""
     moment: float = 1.0
     """Seconds that a status difference waits for company, and at least between two writes of a pool's status."""

@@ -12,6 +12,7 @@ class Outcome:
     errors: list[SandpoolError] = field(default_factory=list)
     reserved: int = 0  # members that were to go and that a claim holds
     again: bool = False  # something had changed meanwhile: decide again at once
+    refused: bool = False  # the server does not accept such members
 
     def raise_all(self) -> None:
         if len(self.errors) == 1:

@@ -7,14 +7,14 @@ missing, where everything that may still exist counts, also what is about to go:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 
-from sandpool.controllers.pool.member import STALE_UNREADY, Member, Rank
+from sandpool.controllers.pool.member import LONG_AGO, STALE_UNREADY, Member, Rank
 from sandpool.controllers.pool.options import Options
-from sandpool.controllers.pool.pace import Hold, Tokens
+from sandpool.controllers.pool.pace import Hold, Pause, Tokens
 from sandpool.controllers.pool.roster import Roster
 from sandpool.controllers.pool.supply import Supply, supply
 from sandpool.controllers.pool.view import Orphan, PoolView
@@ -28,6 +28,7 @@ class Why(StrEnum):
     STUCK = "not ready for too long"
     SURPLUS = "too many"
     STALE = "made from an older template"
+    BROKEN = "made from an older template, and something is wrong with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,19 @@ class Plan:
     adopt: tuple[Orphan, ...] = ()
     discard: tuple[Orphan, ...] = ()
     mark: tuple[Member, ...] = ()
+    mended: dict[Uid, datetime] = field(default_factory=dict)  # what is left alone until then, having been put right
+    mend_again_at: datetime = LONG_AGO  # until when what is put right now is left alone
     hold: Hold | None = None
+    pause: Pause | None = None
     tokens: Tokens | None = None
     more: bool = False  # a batch was not enough: again at once
     look_again_at: datetime | None = None  # because of this plan; see `look_again_at`
+
+    def within(self, earlier: Plan) -> Plan:
+        """Of orphans only those that an earlier plan had seen: the server was asked after they were seen. The others have woken us."""
+        adopt = tuple(orphan for orphan in self.adopt if orphan in earlier.adopt)
+        discard = tuple(orphan for orphan in self.discard if orphan in earlier.discard)
+        return replace(self, adopt=adopt, discard=discard)
 
 
 def plan_pool(view: PoolView, options: Options, now: datetime) -> Plan:
@@ -62,13 +72,17 @@ def plan_pool(view: PoolView, options: Options, now: datetime) -> Plan:
         doomed.stale()
     coming = supply(view, options, now)
     orphans = view.orphans if view.template is not None else ()
+    mended = {uid: until for uid, until in view.mended.items() if until > now}
     return Plan(
         removals=tuple(doomed.removals()),
         creates=coming.count,
-        adopt=tuple(orphan for orphan in orphans if not orphan.stale),
+        adopt=tuple(orphan for orphan in orphans if not orphan.stale and orphan.uid not in mended),
         discard=tuple(orphan for orphan in orphans if orphan.stale),
-        mark=tuple(islice(view.roster.unmarked(), options.batch)),
+        mark=tuple(islice((one for one in view.roster.unmarked() if one.uid not in mended), options.batch)),
+        mended=mended,
+        mend_again_at=now + timedelta(seconds=options.mend_pause),
         hold=coming.hold,
+        pause=coming.pause,
         tokens=coming.tokens,
         more=coming.more or doomed.more,
         look_again_at=_look_again(view, options, coming, now),
@@ -125,6 +139,9 @@ class _Doomed:
             unready, ready = self._spare()
             self.add(roster.of(STALE_UNREADY), Why.STALE, unready)
             self.add(roster.of((Rank.STALE_READY,)), Why.STALE, ready)
+        else:  # whoever mends a template should not have to wait until the patience with its broken members ends
+            failing = islice(roster.failing(), self._most)
+            self.add((one for one in failing if one.stale), Why.BROKEN)
 
     def _spare(self) -> tuple[int, int]:
         """How many stale members a rolling update can do without: of those that are not ready, and of those that are. What
@@ -139,6 +156,7 @@ class _Doomed:
 
 def _look_again(view: PoolView, options: Options, coming: Supply, now: datetime) -> datetime | None:
     moments = [] if coming.again_at is None else [coming.again_at]
+    moments += [until for until in view.mended.values() if until > now]
     if view.reserved and view.roster.stale and view.strategy is not UpdateStrategyType.ON_REPLENISH:
         # Nobody tells when a claim gives a member back.
         moments.append(now + timedelta(seconds=options.moment))

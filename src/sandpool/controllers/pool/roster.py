@@ -28,6 +28,7 @@ class Roster:
         self._due: list[Placed] = []  # placed and not ready: when its patience ends
         self._unplaced_due: list[Placed] = []
         self._unmarked: dict[Uid, None] = {}
+        self._failing: dict[Uid, None] = {}
         self._patience: dict[Uid, int] = {}  # the level that a member came in
         self.level = 0
         self.leaving = 0
@@ -93,6 +94,10 @@ class Roster:
     def unmarked(self) -> Iterator[Member]:
         return (self._members[uid] for uid in self._unmarked)
 
+    def failing(self) -> Iterator[Member]:
+        """Something is wrong with them; longest known first."""
+        return (self._members[uid] for uid in self._failing)
+
     # What changes it
 
     def put(self, member: Member) -> Member | None:
@@ -131,6 +136,8 @@ class Roster:
         insort(self._ranks[member.rank], (member.created, member.uid))
         if not member.marked:
             self._unmarked[member.uid] = None
+        if member.failing:
+            self._failing[member.uid] = None
         if not member.ready:
             insort(self._order(member), self._deadline(member))
 
@@ -140,6 +147,7 @@ class Roster:
             return
         _remove(self._ranks[member.rank], (member.created, member.uid))
         self._unmarked.pop(member.uid, None)
+        self._failing.pop(member.uid, None)
         if not member.ready:
             _remove(self._order(member), self._deadline(member))
 

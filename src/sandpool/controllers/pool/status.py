@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sandpool.controllers.pool.member import Rank
+from sandpool.controllers.pool.roster import Roster
 from sandpool.controllers.pool.view import PoolView
 from sandpool.model.conditions import Truth, find, put
 from sandpool.model.labels import pool_selector
@@ -30,7 +31,7 @@ class Verdict(NamedTuple):
 class Haste(Enum):
     """How soon a difference is told."""
 
-    NOW = "now"  # somebody changed the spec and looks at observedGeneration
+    NOW = "now"  # somebody changed the spec, or the template, and waits for what comes of it
     SOON = "soon"  # at once, unless the status was written a moment ago
     LATER = "later"  # it waits a moment for company
 
@@ -70,11 +71,16 @@ def status_patch(pool: SandboxWarmPool, new: SandboxWarmPoolStatus) -> Patch | N
 
 
 def haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus) -> Haste:
-    if old.observed_generation != new.observed_generation:
+    if old.observed_generation != new.observed_generation or (_rolling(new) and not _rolling(old)):
         return Haste.NOW
     if bool(old.ready_replicas) != bool(new.ready_replicas) or trouble(old) != trouble(new):
         return Haste.SOON
     return Haste.LATER
+
+
+def _rolling(status: SandboxWarmPoolStatus) -> bool:
+    found = find(status.conditions, Type.PROGRESSING)
+    return found is not None and found.reason == Reason.ROLLING_OUT
 
 
 def trouble(status: SandboxWarmPoolStatus) -> str:
@@ -104,9 +110,18 @@ def _progressing(view: PoolView, now: datetime) -> Verdict:
         message = f"{roster.stale} of {roster.staying} members were made before SandboxTemplate {template} changed"
         return Verdict(Truth.TRUE, Reason.ROLLING_OUT, message)
     if roster.ready < wanted:
-        message = f"{roster.staying} of {wanted} members exist, {roster.ready} are ready"
+        message = f"{roster.staying} of {wanted} members exist, {roster.ready} are ready{_first_failure(roster)}"
         return Verdict(Truth.TRUE, Reason.REPLENISHING, message)
+    if roster.stale:  # under OnReplenish nobody replaces them, but nobody should take them for new ones either
+        message = f"{roster.stale} of {roster.staying} members were made before SandboxTemplate {template} changed, and stay until claimed"
+        return Verdict(Truth.FALSE, Reason.UP_TO_DATE, message)
     return Verdict(Truth.FALSE, Reason.UP_TO_DATE, "Nothing is left to do")
+
+
+def _first_failure(roster: Roster) -> str:
+    """What is wrong is quoted long before anybody gives the member up; what merely takes its time is not."""
+    member = next(roster.failing(), None)
+    return "" if member is None else f"; Sandbox {member.name} says: {member.said}"
 
 
 def _standstill(view: PoolView, now: datetime) -> Verdict | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from sandpool.controllers.pool.options import Options
-from sandpool.controllers.pool.pace import Hold, Tokens, filled, held, next_hold, next_token, spent
+from sandpool.controllers.pool.pace import Hold, Pause, Tokens, filled, held, next_hold, next_pause, next_token, spent
 from sandpool.controllers.pool.view import PoolView
 from sandpool.model.pool import UpdateStrategyType
 
@@ -17,23 +16,25 @@ class Supply:
     count: int
     more: bool  # a batch was not enough
     hold: Hold
+    pause: Pause
     tokens: Tokens | None
     again_at: datetime | None  # when time alone lets more come
 
 
 def supply(view: PoolView, options: Options, now: datetime) -> Supply:
     hold = _hold(view, options, now)
+    pause = next_pause(view.pause, view.in_vain, options.moment, now)
     rate = options.refill_rate
     tokens = filled(view.tokens, rate, now) if rate > 0 else None
     wanted = missing(view) if view.obstacle is None else 0
-    granted = 0 if held(hold, now) else wanted
+    granted = 0 if held(hold, now) or held(pause, now) else wanted
     if tokens is not None:
         granted = min(granted, int(tokens.left))
     count = min(granted, options.batch)
     tokens = spent(tokens, count) if tokens is not None else None
     short = wanted > count
-    again_at = min(_moments(hold, tokens, rate, now), default=None) if short else None
-    return Supply(count, count < granted, hold, tokens, again_at)
+    again_at = _again_at(hold, pause, tokens, rate, now) if short else None
+    return Supply(count, count < granted, hold, pause, tokens, again_at)
 
 
 def missing(view: PoolView) -> int:
@@ -52,8 +53,8 @@ def _hold(view: PoolView, options: Options, now: datetime) -> Hold:
     )
 
 
-def _moments(hold: Hold, tokens: Tokens | None, rate: float, now: datetime) -> Iterator[datetime]:
-    if hold.until is not None and held(hold, now):
-        yield hold.until
-    elif tokens is not None:
-        yield next_token(tokens, rate)
+def _again_at(hold: Hold, pause: Pause, tokens: Tokens | None, rate: float, now: datetime) -> datetime | None:
+    waits = [one.until for one in (hold, pause) if one.until is not None and held(one, now)]
+    if waits:
+        return max(waits)
+    return None if tokens is None else next_token(tokens, rate)

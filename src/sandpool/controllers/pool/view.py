@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
-from sandpool.controllers.pool.pace import Hold, Tokens
+from sandpool.controllers.pool.pace import Hold, Pause, Tokens
 from sandpool.controllers.pool.roster import Roster
 from sandpool.model.metadata import Revision, Uid
 from sandpool.model.percent import Bounds, PercentError, rolling_bounds
@@ -40,8 +42,11 @@ class PoolView:
     reserved: int = 0  # members that claims are about to take
     orphans: tuple[Orphan, ...] = ()
     losses: int = 0
+    in_vain: int = 0  # members that others deleted before they were ready, ever
+    pause: Pause | None = None
     hold: Hold | None = None
     tokens: Tokens | None = None
+    mended: Mapping[Uid, datetime] = field(default_factory=dict)  # whose labels or owner were just put back: rest until
     failed: str = ""  # why members could not be created
     struck: str = ""  # a member that was given up, as long as none has become ready since
 

@@ -35,7 +35,7 @@ class Outcome:
 
     def fail(self, step: Step, error: SandpoolError) -> None:
         if isinstance(step, Create) and isinstance(error, Invalid) and error.causes:
-            self.refused.append(f"could not {step}: {error}; change the sandbox")
+            self.refused.append(f"could not {step}: {error}; change the sandbox, or the template that it was made from")
             return  # the same body would be refused again
         self.errors.append(error)
         if isinstance(error, Conflict | TooManyRequests):
@@ -60,6 +60,8 @@ async def apply(writes: Api, namespace: str, plan: Plan, still: Callable[[], boo
             break
         if isinstance(step, Create) and step.gated and not outcome.complete:
             continue
+        if isinstance(step, Change) and step.gated and outcome.errors:
+            continue  # what failed is tried again, and this then
         note(step)
         try:
             await _do(writes, namespace, step, outcome)

@@ -4,6 +4,7 @@ one that is ours and makes none. A Service of somebody else matters only to who 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -53,9 +54,10 @@ def service_drift(sandbox: Sandbox, service: Service) -> Change | None:
         spec |= _ports_patch(sandbox, service)
     if not metadata and not spec:
         return None
-    return change(
-        SERVICES, service.metadata, {"metadata": metadata, **({"spec": spec} if spec else {})}, "follow the sandbox"
-    )
+    body = {"metadata": metadata, **({"spec": spec} if spec else {})}
+    step = change(SERVICES, service.metadata, body, "follow the sandbox")
+    # A pod that another implementation made gets the label of the uid first: a selector that is ahead of it finds nobody.
+    return replace(step, gated="selector" in spec)
 
 
 class _Port(NamedTuple):

@@ -51,7 +51,7 @@ def status_of(view: SandboxView, trouble: Trouble, options: Options, now: dateti
     sandbox, pod = view.sandbox, view.own_pod
     verdicts = {
         Type.SUSPENDED: _suspended(view, trouble),
-        Type.FINISHED: _finished(pod),
+        Type.FINISHED: _finished(view),
         Type.POD_SCHEDULED: _scheduled(pod, trouble),
         Type.READY: _ready(view, trouble),
         Type.HEALTHY: _healthy(trouble),
@@ -150,7 +150,12 @@ def _suspended(view: SandboxView, trouble: Trouble) -> Verdict:
     return Verdict(Truth.TRUE, Reason.POD_TERMINATED, "The pod is gone")
 
 
-def _finished(pod: Pod | None) -> Verdict | None:
+def _finished(view: SandboxView) -> Verdict | None:
+    pod = view.own_pod
+    if pod is not None and view.departing(pod):
+        # Of a pod that it was asked to stop a kubelet also says how its containers ended. That is no end of the work.
+        known = find(view.sandbox.status.conditions, Type.FINISHED)
+        return Verdict(Truth.TRUE, known.reason, known.message) if known is not None and known.true else None
     match pod.status.phase if pod is not None else "":
         case Phase.SUCCEEDED:
             return Verdict(Truth.TRUE, Reason.POD_SUCCEEDED, "The pod completed successfully")
@@ -209,7 +214,7 @@ def _fact(view: SandboxView) -> Verdict:
             f"{len(view.owned)} pods belong to this sandbox; it neither picks one nor makes another: delete all but one"
         )
         return Verdict(Truth.FALSE, Reason.MULTIPLE_PODS, message)
-    finished = _finished(pod)
+    finished = _finished(view)
     if finished is not None:
         return finished._replace(status=Truth.FALSE)
     pod_ready, pod_text = _pod_ready(view, pod)

@@ -35,6 +35,7 @@ class Change:
     name: str
     patch: Patch
     why: str
+    gated: bool = False  # only if no step before it is to be tried again
 
     def __str__(self) -> str:
         return f"patch {self.resource.singular} {self.name}: {self.why}"

@@ -118,7 +118,7 @@ class TemplateController:
 
     async def apply(self, key: Key, plan: Plan) -> None:
         for step in plan.steps:
-            note(type(step).__name__)
+            note(step)
             try:
                 await self._do(key, step)
             except NotFound:

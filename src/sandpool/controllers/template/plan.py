@@ -30,10 +30,16 @@ class TemplateView:
 class PatchTemplate:
     patch: Patch
 
+    def __str__(self) -> str:
+        return "put the hash of its name on the template"
+
 
 @dataclass(frozen=True, slots=True)
 class CreatePolicy:
     body: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"create networkpolicy {self.body['metadata']['name']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +47,17 @@ class PatchPolicy:
     name: str
     patch: Patch
 
+    def __str__(self) -> str:
+        return f"patch networkpolicy {self.name}: make it what the template says"
+
 
 @dataclass(frozen=True, slots=True)
 class DeletePolicy:
     name: str
     preconditions: Preconditions
+
+    def __str__(self) -> str:
+        return f"delete networkpolicy {self.name}: nobody needs it any more"
 
 
 Step = PatchTemplate | CreatePolicy | PatchPolicy | DeletePolicy
@@ -146,6 +158,6 @@ def _collision(template: str, rival: str) -> str:
 def _told(template: str) -> str:
     name = policy_name(template)
     return (
-        f"NetworkPolicy {name} is not this template's and is left alone, so sandboxes of {template} have only the rules that it "
-        "gives them: delete or rename it, or set networkPolicyManagement of the template to Unmanaged"
+        f"NetworkPolicy {name} is not this template's and is left alone, so no sandbox is made from {template}: delete it, or "
+        "set spec.networkPolicyManagement of the template to Unmanaged"
     )

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Rollout:
-    """What a pool's reconcile saw when it made its first call, and how many available members it has deleted since."""
+    """The available members that a pool's reconcile saw when it made its first call, without those that it deletes."""
 
-    available: int
-    deleted: int = 0
+    available: dict[Uid, None]
 
 
 @dataclass(slots=True)
@@ -130,12 +129,12 @@ def _note_rollout(leader: Leader, knowledge: Knowledge, who: Author, verb: str) 
         return
     rollout = knowledge.rollouts.get(who.rid)
     if rollout is None:
-        ready = sum(1 for box in caches.sandboxes if _available(knowledge, box, pool.metadata.uid))
-        rollout = knowledge.rollouts[who.rid] = Rollout(ready)
+        ready = (box for box in caches.sandboxes if _available(knowledge, box, pool.metadata.uid))
+        rollout = knowledge.rollouts[who.rid] = Rollout({box.metadata.uid: None for box in ready})
     box = who.saw.object
-    if verb == "delete" and isinstance(box, Sandbox) and is_ready(box):
-        rollout.deleted += 1
-        who.saw.left = rollout.available - rollout.deleted
+    if verb == "delete" and isinstance(box, Sandbox) and box.metadata.uid in rollout.available:
+        del rollout.available[box.metadata.uid]
+        who.saw.left = len(rollout.available)
         who.saw.floor = pool.spec.replicas - bounds_of(pool).unavailable
 
 

@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 from sandpool.controllers.template.policy import policy_name
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find, is_true
 from sandpool.model.expiry import claim_end, expired
-from sandpool.model.metadata import Key, Uid
+from sandpool.model.metadata import Key
 from sandpool.model.pod import Phase, Pod
 from sandpool.model.pool import SandboxWarmPool, UpdateStrategyType
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import InjectionPolicy, SandboxTemplate
+from sandpool.simulation.invariants.details import details
+from sandpool.simulation.invariants.outcome import Outcome, controls
 from sandpool.simulation.invariants.safety import stale
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The world at the end of a run."""
-
-    now: datetime
-    claims: dict[Key, SandboxClaim]
-    sandboxes: dict[Key, Sandbox]
-    pools: dict[Key, SandboxWarmPool]
-    templates: dict[Key, SandboxTemplate]
-    pods: dict[Key, Pod]
-    others: list[Any]
-    uids: set[Uid]
-    free: set[Uid]  # sandboxes that may live without an owner: made so, or orphaned, by a user
-
-    def held_by(self, claim: SandboxClaim) -> list[Sandbox]:
-        return [box for box in self.sandboxes.values() if _controls(claim.metadata.uid, box)]
-
-    def members_of(self, pool: SandboxWarmPool) -> list[Sandbox]:
-        return [box for box in self.sandboxes.values() if _controls(pool.metadata.uid, box)]
-
-    def template_of(self, pool: SandboxWarmPool) -> SandboxTemplate | None:
-        return self.templates.get(Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name))
 
 
 def account(end: Outcome) -> Iterator[str]:
@@ -53,6 +28,7 @@ def account(end: Outcome) -> Iterator[str]:
         yield from _pool(end, pool)
     yield from _leaks(end)
     yield from _policies(end)
+    yield from details(end)
 
 
 def _claim(end: Outcome, claim: SandboxClaim) -> Iterator[str]:
@@ -105,7 +81,7 @@ def _excused(end: Outcome, claim: SandboxClaim, reason: str) -> bool:
 def _excuses(end: Outcome, claim: SandboxClaim) -> Iterator[str]:
     meta, spec = claim.metadata, claim.spec
     namesake = end.sandboxes.get(meta.key)
-    if namesake is not None and not _controls(meta.uid, namesake):
+    if namesake is not None and not controls(meta.uid, namesake):
         yield Reason.RECONCILER_ERROR
     pool = end.pools.get(Key(meta.namespace, spec.warm_pool_ref.name))
     if pool is None:
@@ -133,7 +109,7 @@ def _sandbox(end: Outcome, box: Sandbox) -> Iterator[str]:
         yield f"2: sandbox {meta.key} belongs to {owner.kind} {owner.name}, which is gone"
     pod = end.pods.get(meta.key)
     serving = pod is not None and pod.ready and bool(pod.ips) and pod.status.phase == Phase.RUNNING
-    mine = pod is not None and _controls(meta.uid, pod)
+    mine = pod is not None and controls(meta.uid, pod)
     running = serving and mine and not box.spec.suspended and not expired(box.spec.shutdown_time, end.now)
     if is_true(box.status.conditions, Type.READY) != running:
         yield f"8: sandbox {meta.key} says {_said(box)}, its pod is {_pod(pod)}"
@@ -188,11 +164,6 @@ def _policies(end: Outcome) -> Iterator[str]:
     for key, template in end.templates.items():
         if template.spec.managed_network and Key(key.namespace, policy_name(key.name)) not in there:
             yield f"template {key} has no NetworkPolicy"
-
-
-def _controls(owner: Uid, obj: Any) -> bool:
-    found = obj.metadata.controller
-    return found is not None and found.uid == owner
 
 
 def _said(box: Sandbox) -> str:

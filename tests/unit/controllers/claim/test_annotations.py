@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sandpool.controllers.claim.annotations import annotations_patch, not_ready_after_all
+from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.memory import Notes
 from sandpool.model.labels import CLAIM_FIRST_READY_AT, CONTROLLER_FIRST_OBSERVED_AT, SANDBOX_NAME
 from support.claim_parts import a_claim, condition
@@ -57,8 +57,3 @@ def test_a_moment_that_we_noted_ourselves_is_not_unknown() -> None:
 def test_the_old_label_moves() -> None:
     body = patched({"annotations": ALL, "labels": {SANDBOX_NAME: "warm"}})
     assert body["metadata"] == {"uid": "claim-uid", "labels": {SANDBOX_NAME: None}}
-
-
-def test_taken_back() -> None:
-    body: Any = not_ready_after_all(a_claim()).body
-    assert body["metadata"] == {"uid": "claim-uid", "annotations": {CLAIM_FIRST_READY_AT: None}}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.controllers.claim.prepare import catch_up
-from sandpool.kube.errors import Gone
+from sandpool.controllers.claim.prepare import catch_up, catch_up_at_last
+from sandpool.kube.errors import Gone, InternalError, Unreachable
 from sandpool.loop.cache import Cache
+from sandpool.loop.clock import LoopClock
 from sandpool.model.core import ConfigMap
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Key
 from support.faulty_api import FaultyApi
-from support.loop_cluster import a_cluster, put
+from support.loop_cluster import START, a_cluster, put
 
 pytestmark = pytest.mark.looptime
 
@@ -35,6 +36,17 @@ async def test_a_snapshot_that_is_forgotten_is_taken_whole() -> None:
         faulty.on("list", skip=1).refuse(Gone("compacted"))
         await catch_up(faulty, cache, page=2)
         assert len(cache) == 3
+
+
+async def test_a_server_that_is_in_trouble_is_asked_again() -> None:
+    async with a_cluster() as api:
+        await put(api, "a")
+        cache: Cache[ConfigMap] = Cache(CONFIG_MAPS)
+        faulty = FaultyApi(api)
+        faulty.on("list", times=2).refuse(InternalError("broken"))
+        faulty.on("list", skip=2).refuse(Unreachable("cut"))
+        await catch_up_at_last(faulty, cache, LoopClock(START))
+        assert len(cache) == 1
 
 
 async def test_a_watch_that_is_further_is_not_taken_back() -> None:

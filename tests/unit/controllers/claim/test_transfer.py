@@ -160,5 +160,25 @@ def test_eviction(present: str, template: Any, wanted: dict[str, str], expected:
     assert found.annotations.get(labels.SAFE_TO_EVICT) == expected
 
 
+@pytest.mark.parametrize(
+    ("present", "template", "edits"),
+    [
+        ("true", {}, True),
+        ("true", None, True),
+        ("false", {}, False),
+        ("true", {"annotations": {labels.SAFE_TO_EVICT: "true"}}, False),
+    ],
+)
+def test_a_member_that_says_itself_that_it_may_be_evicted(present: str, template: Any, edits: bool) -> None:
+    """As other implementations make them. The pod of a claim must not be evicted only because it was idle once."""
+    member = a_member(pod_meta={"labels": {"team": "x"}, "annotations": {labels.SAFE_TO_EVICT: present, "n": "1"}})
+    patch = transfer(member, a_claim(), None if template is None else a_template(meta=template))
+    assert any(operation["path"].startswith("/spec") for operation in patch.body) is edits
+    found = applied(patch, member).spec.pod_template.metadata
+    assert found is not None
+    assert found.labels == {"team": "x"}
+    assert found.annotations == ({"n": "1"} if edits else {labels.SAFE_TO_EVICT: present, "n": "1"})
+
+
 def test_pointer() -> None:
     assert pointer("a", "b/c", "d~e") == "/a/b~1c/d~0e"

@@ -27,34 +27,36 @@ OURS = (volume("home"), volume("data"))
 
 def refusal(ours: Volumes | None, wanted: Volumes, policy: str) -> str:
     with pytest.raises(Terminal) as caught:
-        with_volumes(ours, wanted, policy)
+        with_volumes(ours, wanted, policy, "python")
     assert caught.value.reason == Reason.VOLUME_CLAIM_TEMPLATES_ERROR
     return caught.value.message
 
 
 def test_overrides_replaces_in_place_and_appends() -> None:
-    made = with_volumes(OURS, (volume("more"), volume("home", "9Gi")), "Overrides")
+    made = with_volumes(OURS, (volume("more"), volume("home", "9Gi")), "Overrides", "python")
     assert shown(made) == [("home", "9Gi"), ("data", "1Gi"), ("more", "1Gi")]
 
 
 def test_allowed_appends() -> None:
-    assert shown(with_volumes(OURS, (volume("more"),), "Allowed"))[-1] == ("more", "1Gi")
-    assert shown(with_volumes(None, (volume("more"),), "Allowed")) == [("more", "1Gi")]
+    assert shown(with_volumes(OURS, (volume("more"),), "Allowed", "python"))[-1] == ("more", "1Gi")
+    assert shown(with_volumes(None, (volume("more"),), "Allowed", "python")) == [("more", "1Gi")]
 
 
 @pytest.mark.parametrize("policy", ["Disallowed", "", "Allowed"])
 def test_nothing_wanted_the_policy_is_not_asked(policy: str) -> None:
-    assert with_volumes(OURS, (), policy) is OURS
-    assert with_volumes(None, (), policy) is None, "absent stays absent: the field cannot change later"
+    assert with_volumes(OURS, (), policy, "python") is OURS
+    assert with_volumes(None, (), policy, "python") is None, "absent stays absent: the field cannot change later"
 
 
 @pytest.mark.parametrize("policy", ["Disallowed", "", "Whatever"])
 def test_disallowed(policy: str) -> None:
-    assert "volumeClaimTemplatesPolicy" in refusal(OURS, (volume("more"),), policy)
+    message = refusal(OURS, (volume("more"),), policy)
+    assert "volumeClaimTemplatesPolicy" in message
+    assert "SandboxTemplate python" in message
 
 
 def test_a_clash_names_the_volume() -> None:
-    assert '"home"' in refusal(OURS, (volume("home"),), "Allowed")
+    assert 'SandboxTemplate python has "home" already' in refusal(OURS, (volume("home"),), "Allowed")
 
 
 def test_empty_name_has_its_index() -> None:
@@ -67,4 +69,4 @@ def test_duplicate_name_in_the_claim() -> None:
 
 @pytest.mark.parametrize("ours", [(volume(""),), (volume("a"), volume("a"))])
 def test_the_templates_own_list_is_checked_even_alone(ours: Volumes) -> None:
-    assert "the template's" in refusal(ours, (), "Disallowed")
+    assert refusal(ours, (), "Disallowed").startswith("SandboxTemplate python: spec.volumeClaimTemplates[")

@@ -161,6 +161,15 @@ def test_annotations_of_tenants_never_become_labels() -> None:
     ]
 
 
+def test_a_member_that_an_old_version_owns_is_its_pools() -> None:
+    world = World()
+    old = {**DEFAULT_POOL[0], "apiVersion": "extensions.agents.x-k8s.io/v1alpha1"}
+    world.sandbox("old", owners=[old])
+    world.sandbox("foreign", owners=[{**old, "apiVersion": "example.com/v1"}])
+    shown = [line.partition('owned_by="')[2].partition('"')[0] for line in world.text("agent_sandboxes")]
+    assert sorted(shown) == ["None", "SandboxWarmPool"]
+
+
 def test_the_census_follows_every_step() -> None:
     world = World(filled=False)
     notes = {"annotations": {labels.TEMPLATE_REF: "t"}}

@@ -1,6 +1,6 @@
 """Which test shows each behaviour of warm pools that the contract pins, by its number there, or why it is different here.
 
-"plan.cases" stands for test_plan.py::test_cases in this folder; "life", "rollouts", "faults", "patience" are the files about
+"plan.cases[x]" stands for test_plan.py::test_cases[x] in this folder; "life", "rollouts", "faults", "patience" are the files about
 pools in tests/integration/controllers; the others belong to what the pool builds on.
 """
 
@@ -32,6 +32,7 @@ FILES = {
     **{name: INTEGRATION / f"test_pool_{name}.py" for name in ("rollouts", "faults", "patience", "chaos")},
     "blueprint": UNIT / "model" / "test_blueprint.py",
     "read": UNIT / "controllers" / "assigner" / "test_read.py",
+    "queue": UNIT / "loop" / "test_queue.py",
     "sandbox_pod": UNIT / "controllers" / "sandbox" / "test_pod.py",
 }
 
@@ -57,9 +58,9 @@ _NO_TIMEOUT = Differs(
 )  # fmt: skip
 
 CASES: dict[str, str | Differs] = {
-    "P-01": "plan.cases",
+    "P-01": "plan.cases[P-01 unset replicas]",
     "P-02": "life.an_empty_pool_is_filled_at_once",
-    "P-03": "plan.cases",
+    "P-03": "plan.cases[P-03 some are missing]",
     "P-04": "life.scaling_down_takes_the_unready_and_the_youngest_first",
     "P-05": "life.a_pool_becomes_ready_and_then_rests",
     "P-06": "life.scaling_down_takes_the_unready_and_the_youngest_first",
@@ -77,12 +78,12 @@ CASES: dict[str, str | Differs] = {
     "P-18": "member.one_that_has_said_nothing_is_not_ready",
     "P-19": "status.counts",
     "P-20": "status.the_patch_is_for_this_very_pool_and_writes_zeros",
-    "P-21": "plan.cases",
+    "P-21": "plan.cases[P-21 stuck, no successor yet]",
     "P-22": "patience.a_member_that_never_becomes_ready_is_replaced_ever_more_slowly",
-    "P-23": "plan.cases",
+    "P-23": "plan.cases[P-23 inside its grace]",
     "P-24": "rollouts.recreate_replaces_all",
     "P-25": "rollouts.on_replenish_leaves_members_and_replaces_with_new_ones",
-    "P-26": "plan.cases",
+    "P-26": "plan.cases[P-26 an empty strategy]",
     "P-27": "rollouts.another_template_rolls_even_if_it_says_the_same",
     "P-28": "life.a_template_wakes_the_pools_that_name_it",
     "P-29": "blueprint.a_new_sandbox_follows_its_template",
@@ -103,7 +104,7 @@ CASES: dict[str, str | Differs] = {
     "P-41": _EVICTION,
     "P-42": _EVICTION,
     "P-43": _EVICTION,
-    "P-44": "plan.cases",
+    "P-44": "plan.cases[P-44 recreate, nothing stale]",
     "P-45": "rollouts.an_edit_that_changes_no_sandbox_rolls_nothing",
     "P-46": "blueprint.a_change_that_does_not",
     "P-47": "blueprint.a_change_that_makes_sandboxes_stale",
@@ -116,7 +117,7 @@ CASES: dict[str, str | Differs] = {
     "P-54": "body.a_new_field_of_the_blueprint_must_be_copied_and_compared",
     "P-55": "faults.the_watch_may_lag_as_it_likes",
     "P-56": "life.a_pool_becomes_ready_and_then_rests",
-    "P-57": Differs("the queue never gives one pool to two workers", "life.a_burst_costs_one_create_each_and_few_status_writes"),
+    "P-57": Differs("the queue never gives one pool to two workers", "queue.added_while_processed_comes_once_more_after_done"),
     "P-58": "rollouts.recreate_waits_for_a_member_that_goes_slowly",
     "P-59": "rollouts.recreate_waits_for_a_member_that_goes_slowly",
     "P-60": Differs(
@@ -125,7 +126,7 @@ CASES: dict[str, str | Differs] = {
     ),
     "P-61": "patience.a_member_without_a_node_is_kept_and_told_once",
     "P-62": "patience.a_member_without_a_node_is_kept_and_told_once",
-    "P-63": "plan.cases",
+    "P-63": "plan.cases[P-63 stuck on a node]",
     "P-64": "patience.a_day_of_a_broken_template_is_few_sandboxes",
     "P-65": "faults.a_member_that_is_gone_already_is_no_error",
     "P-66": Differs("exactly at the deadline: there is no lag to allow for", "plan.the_next_look_is_when_the_first_patience_ends"),
@@ -163,22 +164,3 @@ CASES: dict[str, str | Differs] = {
     "X-10": Differs("one thread: there is nothing to race"),
     "X-11": "life.labels_do_not_make_a_sandbox_of_somebody_else_a_member",
 }  # fmt: skip
-
-WEAKNESSES: dict[str, str] = {
-    "L3": "life.every_member_is_complete_from_the_beginning",
-    "L5": "life.a_burst_costs_one_create_each_and_few_status_writes",
-    "L5 a status write wakes nobody": "life.our_own_status_write_wakes_nobody",
-    "L6": "growth.a_taken_member_costs_the_same",
-    "L6 few passes": "life.statuses_of_many_members_travel_together",
-    "L11": "life.an_empty_pool_is_filled_at_once",
-    "S1": "rollouts.a_member_taken_while_the_rollout_deletes_survives",
-    "S1 reserved": "rollouts.a_reserved_member_is_not_deleted_until_it_is_free",
-    "S2": "rollouts.a_member_taken_while_the_rollout_deletes_survives",
-    "S4": "patience.a_member_that_was_ready_for_long_gets_its_whole_patience",
-    "S11": "plan.cases",
-    "S15": "rollouts.a_rolling_update_keeps_enough_available_at_every_moment",
-    "O1": "life.a_missing_template_is_told_and_waited_for",
-    "O1 after a restart": "patience.a_restart_tells_nothing_twice",
-    "O4": "patience.refilling_can_wait_for_the_end_of_a_burst_but_not_for_ever",
-}
-"""Of other implementations: each has a test that shows that it does not happen here."""

@@ -57,6 +57,14 @@ def test_without_a_node(status: str, reason: str, placed: bool) -> None:
     assert member.said == ("m" if placed else "0/3 nodes")
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "failing"),
+    [("False", "ReconcilerError", True), ("False", "DependenciesNotReady", False), ("True", "ReconcilerError", False)],
+)
+def test_something_is_wrong_with_it(status: str, reason: str, failing: bool) -> None:
+    assert read(said("Ready", status, 1, reason)).failing is failing
+
+
 def test_ready() -> None:
     assert read(said("Ready", "True", 3)).ready
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.controllers.pool.pace import Hold, Tokens, filled, held, next_hold, next_token, spent
+from sandpool.controllers.pool.pace import Hold, Pause, Tokens, filled, held, next_hold, next_pause, next_token, spent
 from unit.controllers.pool.views import NOW, ago, later
 
 DELAY = {"full": False, "delay": 10.0, "longest": 3.0, "now": NOW}
@@ -70,3 +70,23 @@ def test_a_token_is_there_when_it_was_promised() -> None:
     bucket = Tokens(0.0, NOW)
     for rate in (0.3, 0.7, 3.0, 7.0, 11.0):
         assert filled(bucket, rate, next_token(bucket, rate)).left >= 1
+
+
+def test_what_is_made_in_vain_once_is_made_again_at_once_and_then_less_and_less_often() -> None:
+    pause, delays = None, []
+    for in_vain in range(1, 9):
+        pause = next_pause(pause, in_vain, 1.0, NOW)
+        assert pause.until is not None
+        delays.append((pause.until - NOW).total_seconds())
+    assert delays == [0, 1, 2, 4, 8, 16, 16, 16]
+
+
+def test_as_long_as_nothing_more_vanishes_a_pause_stays_as_it_is() -> None:
+    pause = Pause(3, 2, ago(5), later(5))
+    assert next_pause(pause, 3, 1.0, NOW) is pause
+    assert held(pause, NOW)
+    assert not held(pause, later(5))
+
+
+def test_after_a_while_it_counts_as_the_first_time() -> None:
+    assert next_pause(Pause(3, 2, ago(31), ago(20)), 4, 1.0, NOW) == Pause(4, 0, NOW, NOW)

@@ -32,6 +32,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[list[str], int]]] = {
     "P-23 inside its grace": ({"members": [a_member(1, age=299)], "replicas": 1}, ([], 0)),
     "P-24 recreate": ({"members": [ready(1, stale=True), ready(2)], "strategy": "Recreate", "replicas": 2}, (["u1"], 0)),
     "P-25 on replenish": ({"members": [ready(1, stale=True)], "replicas": 1}, ([], 0)),
+    "the template was mended": (
+        {"members": [a_member(1, stale=True, failing=True), a_member(2, stale=True), a_member(3, failing=True)]},
+        (["u1"], 0),
+    ),
     "P-26 an empty strategy": ({"members": [ready(1, stale=True)], "replicas": 1, "strategy": ""}, ([], 0)),
     "P-44 recreate, nothing stale": ({"members": [ready(1)], "strategy": "Recreate", "replicas": 1}, ([], 0)),
     "P-58 one that leaves holds its place": ({"members": [ready(1, leaving=True)], "replicas": 1}, ([], 0)),

@@ -23,6 +23,7 @@ steps = st.lists(
                 "placed": st.booleans(),
                 "leaving": st.booleans(),
                 "marked": st.booleans(),
+                "failing": st.booleans(),
             }
         ),
     ),
@@ -55,6 +56,7 @@ def test_it_answers_like_a_list(history: list[tuple[int, str, dict[str, bool]]])
         waiting = [one for one in stay if not one.ready]
         late = sorted(one.uid for one in waiting if one.placed and one.since <= ago(300))
         assert sorted(one.uid for one in roster.overdue(NOW)) == late
+        assert sorted(one.uid for one in roster.failing()) == sorted(one.uid for one in stay if one.failing)
         due = [one.since + timedelta(seconds=300) for one in waiting]
         assert roster.next_due(NOW) == min((one for one in due if one > NOW), default=None)
 

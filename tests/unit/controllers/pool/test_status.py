@@ -77,6 +77,29 @@ def test_progress(case: str) -> None:
     assert said(a_view(**given), "Progressing") == expected
 
 
+def progress(view: PoolView) -> str:
+    condition = find(status_of(view, NOW).conditions, "Progressing")
+    assert condition is not None
+    return condition.message
+
+
+def test_members_that_stay_though_the_template_changed_are_told() -> None:
+    old = [ready(1, stale=True), ready(2, stale=True), ready(3)]
+    assert progress(a_view(old)) == (
+        "2 of 3 members were made before SandboxTemplate t changed, and stay until claimed"
+    )
+    assert progress(a_view([ready(n) for n in range(3)])) == "Nothing is left to do"
+
+
+def test_what_is_wrong_with_a_member_is_quoted_before_it_is_given_up() -> None:
+    broken = a_member(1, age=90, failing=True, said="Error seen: no such class")
+    assert progress(a_view([broken, a_member(2)])) == (
+        "2 of 3 members exist, 0 are ready; Sandbox p-00000001 says: Error seen: no such class"
+    )
+    slow = a_member(1, age=90, said="The pod is Pending")
+    assert progress(a_view([slow, a_member(2)])) == "2 of 3 members exist, 0 are ready", "what takes time is no news"
+
+
 def test_without_a_template_nothing_is_up_to_date() -> None:
     view = a_view([ready(n) for n in range(3)], **NO_TEMPLATE)
     assert status_of(view, NOW).updated_replicas == 0
@@ -115,6 +138,8 @@ def status(ready: int = 1, generation: int = 1, reason: str = "UpToDate") -> San
         (status(2), status(3), Haste.LATER),
         (status(), status(reason="NotProgressing"), Haste.SOON),
         (status(), status(reason="Replenishing"), Haste.LATER),
+        (status(), status(reason="RollingOut"), Haste.NOW),
+        (status(3, reason="RollingOut"), status(2, reason="RollingOut"), Haste.LATER),
     ],
 )
 def test_haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus, expected: Haste) -> None:

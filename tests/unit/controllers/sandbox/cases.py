@@ -72,7 +72,7 @@ CASES: dict[int, str | Differs] = {
     34: "life.expiry_is_on_time_and_by_policy",
     35: "end.others_survive",
     36: "end.others_survive",
-    37: "life.more_time_brings_an_expired_sandbox_back",
+    37: "end.nothing_to_delete_is_an_end_as_well",
     38: "life.suspend_and_resume",
     39: "status.suspended",
     40: "pod.an_adoptable_pod_is_taken_over",
@@ -149,7 +149,7 @@ CASES: dict[int, str | Differs] = {
     108: "status.suspension_blocked_by_a_foreign_pod",
     109: "status.pod_scheduled_goes_with_the_pod",
     110: "status.running_and_the_pod_unknown",
-    111: "status.suspended_and_the_pod_unknown",
+    111: "status.trouble_with_a_service_does_not_hide_that_the_pod_is_unknown",
     112: Differs(
         "one pass, told before the teardown; what is kept and dropped is the same", "status.the_end_keeps_how_it_ended"
     ),

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from sandpool.controllers.sandbox.service import service_ports
+from sandpool.controllers.sandbox.steps import Change
+from sandpool.model.kinds import SERVICES
 from sandpool.model.labels import ADOPTABLE
 from unit.controllers.sandbox.views import (
     FOREIGN,
@@ -96,6 +98,15 @@ def test_selector_and_label_are_repaired() -> None:
     patch = sent(sandbox(spec=WANTED), service(selector={"app": "x"}, labels={"mine": "1"}))
     assert patch["metadata"] == {"uid": "service-box", "labels": TRACKING}
     assert patch["spec"] == {"selector": {"app": None, **IDENTITY}}
+
+
+def test_a_new_selector_waits_for_the_label_of_the_pod_and_nothing_else_does() -> None:
+    def gated(*objects: Any) -> list[bool]:
+        found = plan_of(sandbox(spec=WANTED, containers=PORTS), pod(), *objects).steps
+        return [step.gated for step in found if isinstance(step, Change) and step.resource == SERVICES]
+
+    assert gated(service(ports=[HTTP], selector=TRACKING)) == [True]
+    assert gated(service(ports=[{**HTTP, "port": 81}])) == [False]
 
 
 def test_ports_are_repaired() -> None:

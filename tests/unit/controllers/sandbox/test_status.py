@@ -121,6 +121,16 @@ def test_suspended_and_the_pod_unknown() -> None:
     assert said(status, "PodScheduled") == ("Unknown", "PodSchedulingUnknown")
 
 
+def test_trouble_with_a_service_does_not_hide_that_the_pod_is_unknown() -> None:
+    both = Trouble(refused=("Service box belongs to somebody",), failed=("no answer",), pod_unknown=True)
+    for box in (sandbox(spec=SUSPENDED), sandbox(spec={**SUSPENDED, "service": True})):
+        status = verdict(box, trouble=both)
+        assert said(status, "Suspended") == ("Unknown", "PodStateUnknown")
+        assert said(status, "Ready") == ("False", "ReconcilerError")
+        assert "no answer" in message(status)
+        assert "Service box" in message(status)
+
+
 def test_running_and_the_pod_unknown() -> None:
     status = verdict(sandbox(), trouble=UNKNOWN)
     assert said(status, "PodScheduled") == ("Unknown", "PodSchedulingUnknown")
@@ -148,6 +158,24 @@ def test_a_finished_pod(phase: str, reason: str) -> None:
     status = verdict(sandbox(), pod(phase=phase))
     assert said(status, "Finished") == ("True", reason)
     assert said(status, "Ready") == ("False", reason)
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+@pytest.mark.parametrize("spec", [{}, SUSPENDED])
+def test_a_pod_that_is_stopped_has_not_finished(phase: str, spec: dict[str, Any]) -> None:
+    status = verdict(sandbox(spec=spec), pod(phase=phase, deletionTimestamp=GONE))
+    assert said(status, "Finished") is None
+    assert said(status, "Ready") == (("False", "SandboxSuspended") if spec else NOT_READY)
+
+
+def test_what_had_finished_before_its_pod_leaves_stays_finished() -> None:
+    box = sandbox(status=SandboxStatus(conditions=(condition("Finished", "True", "PodFailed"),)))
+    status = verdict(box, pod(phase="Failed", deletionTimestamp=GONE))
+    assert said(status, "Finished") == ("True", "PodFailed")
+    assert said(status, "Ready") == ("False", "PodFailed")
+    kept = find(status.conditions, "Finished")
+    assert kept is not None
+    assert kept.last_transition_time < NOW
 
 
 def test_a_foreign_pod_finishes_nothing() -> None:

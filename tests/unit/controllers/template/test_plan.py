@@ -92,6 +92,18 @@ def test_the_policy_is_made_before_anything_else_and_has_no_owner() -> None:
     assert steps[0].body["metadata"]["name"] == "t-network-policy"
 
 
+def test_decisions_read_as_sentences() -> None:
+    """They are what `sandpool why` shows."""
+    steps = plan(a_template(labelled=False)).steps
+    assert [str(step) for step in steps] == [
+        "create networkpolicy t-network-policy",
+        "put the hash of its name on the template",
+    ]
+    (repair,) = plan(a_template(networkPolicy={"egress": [{}]}), made(a_template())).steps
+    assert str(repair) == "patch networkpolicy t-network-policy: make it what the template says"
+    assert str(DELETE) == "delete networkpolicy t-network-policy: nobody needs it any more"
+
+
 def test_unmanaged() -> None:
     unmanaged = a_template(networkPolicyManagement="Unmanaged")
     assert plan(unmanaged) == Plan()

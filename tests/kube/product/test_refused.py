@@ -1,0 +1,129 @@
+"""What a cluster refuses is told on the object and does not lead to a storm of retries."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from sandpool.model.conditions import find
+from sandpool.model.kinds import (
+    POOLS,
+)
+from sandpool.model.reasons import Type
+from support.kube_access import USER
+from support.kube_certificates import Authority
+from support.kube_stage import Stage, User
+from support.scripted_peer import forever, scripted_peer
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
+
+
+async def test_a_quota_is_told_and_does_not_lead_to_a_storm(stage: Stage, user: User) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    path = f"/api/v1/namespaces/{user.namespace}/resourcequotas"
+    await asyncio.to_thread(stage.server.request, "POST", path, quota)
+
+    async def counted() -> bool:
+        listed = await asyncio.to_thread(stage.server.request, "GET", path)
+        return "hard" in listed["items"][0].get("status", {})
+
+    await user.until(counted, "the quota is counted")
+    audit = stage.audit
+    audit.mark()
+    await user.template()
+    await user.pool(5)
+
+    async def told() -> bool:
+        refused = [
+            ready
+            for one in await user.sandboxes()
+            if (ready := find(one.status.conditions, Type.READY)) and "exceeded quota" in ready.message
+        ]
+        return len(refused) == 3
+
+    await user.until(told, "three sandboxes say that the quota is exceeded")
+    await asyncio.sleep(8)  # long enough for a storm
+    tries = audit.refused(USER, user.namespace)
+    assert set(tries) == {"create pods 403"}
+    assert tries["create pods 403"] <= 3 * 6  # doubling from a second: 0, 1, 3, 7, 15
+    await user.edit(POOLS, "python", replicas=2)
+    await user.filled(2)
+
+
+async def test_a_webhook_that_refuses_is_told_and_does_not_lead_to_a_storm(
+    stage: Stage, user: User, tmp_path: Path
+) -> None:
+    authority = Authority("webhook")
+    authority.write_ca(tmp_path / "ca")
+    authority.write_server(tmp_path / "server", names=[], addresses=["127.0.0.1"])
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    async with scripted_peer(forever(deny), tls=tls) as peer:
+        path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        body = webhook(user.namespace, peer.url, (tmp_path / "ca.crt").read_bytes())
+        await asyncio.to_thread(stage.server.request, "POST", path, body)
+        audit = stage.audit
+        audit.mark()
+        await user.template()
+        await user.pool(3)
+
+        async def told() -> bool:
+            ready = [find(one.status.conditions, Type.READY) for one in await user.sandboxes()]
+            return len(ready) == 3 and all(one is not None and "no pods on Sundays" in one.message for one in ready)
+
+        await user.until(told, "all sandboxes say why they have no pod")
+        await asyncio.sleep(8)  # long enough for a storm
+        tries = audit.refused(USER, user.namespace)
+        assert sum(tries.values()) <= 3 * 6, tries  # doubling from a second: 0, 1, 3, 7, 15
+        await asyncio.to_thread(stage.server.request, "DELETE", f"{path}/sundays")
+        await user.filled(3)
+
+
+async def deny(request: web.Request) -> web.StreamResponse:
+    review = await request.json()
+    answer = {"uid": review["request"]["uid"], "allowed": False, "status": {"message": "no pods on Sundays"}}
+    return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": answer})
+
+
+def webhook(namespace: str, url: str, ca: bytes) -> dict[str, Any]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    one = {
+        "name": "sundays.example.com",
+        "rules": [rule],
+        "clientConfig": {"url": url, "caBundle": base64.b64encode(ca).decode()},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = "ValidatingWebhookConfiguration"
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "sundays"},
+        "webhooks": [one],
+    }
+
+
+async def test_a_namespace_that_ends_takes_everything_along(stage: Stage, user: User) -> None:
+    await user.template()
+    await user.pool(5)
+    await user.claim("mine")
+    await user.served("mine")
+    await user.filled(5)
+    audit = stage.audit
+    audit.mark()
+    await asyncio.to_thread(stage.server.request, "DELETE", f"/api/v1/namespaces/{user.namespace}")
+
+    async def ended() -> bool:
+        spaces = await asyncio.to_thread(stage.server.request, "GET", "/api/v1/namespaces")
+        return user.namespace not in {one["metadata"]["name"] for one in spaces["items"]}
+
+    await user.until(ended, "the namespace is gone")
+    refused = audit.refused(USER, user.namespace)
+    assert sum(refused.values()) <= 3 * 6, refused  # of each sandbox perhaps its pod, its replacement and an Event

@@ -1,0 +1,181 @@
+"""The machinery of the simulation itself: virtual time, seeded order, lines that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from sandpool.kube.errors import ApiError, Unreachable
+from sandpool.model.kinds import CONFIG_MAPS
+from sandpool.simulation.authorship import Author
+from sandpool.simulation.faults import RATES, Fault, Faults
+from sandpool.simulation.line import Line
+from sandpool.simulation.seeded_loop import Stuck, run_seeded
+from sandpool.simulation.streams import Streams
+from sandpool.simulation.world import World
+
+NOTE: dict[str, Any] = {"metadata": {"name": "note"}}
+
+
+async def _race(places: list[int]) -> list[int]:
+    async def run(place: int) -> None:
+        await asyncio.sleep(0)
+        places.append(place)
+
+    await asyncio.gather(*(run(place) for place in range(8)))
+    return places
+
+
+def test_an_hour_takes_no_time() -> None:
+    async def wait() -> float:
+        await asyncio.sleep(3600)
+        return asyncio.get_running_loop().time()
+
+    assert run_seeded(wait(), Random(1)) == 3600
+
+
+def test_the_seed_decides_who_is_first() -> None:
+    one, again, other = (run_seeded(_race([]), Random(seed)) for seed in (1, 1, 2))
+    assert one == again
+    assert one != other
+    assert sorted(one) == sorted(other) == list(range(8))
+
+
+def test_a_run_that_waits_for_nobody_ends() -> None:
+    async def wait() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Stuck, match="waits for ever"):
+        run_seeded(wait(), Random(1))
+
+
+def test_a_run_that_never_rests_ends() -> None:
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(Stuck, match="without rest"):
+        run_seeded(spin(), Random(1))
+
+
+def test_a_stream_does_not_shift_another() -> None:
+    streams = Streams(7)
+    alone = [streams.of("one").random() for _ in range(3)]
+    two = streams.of("two")
+    two.random()
+    assert [streams.of("one").random() for _ in range(3)] == alone
+    assert two.random() != alone[0]
+
+
+class _Always(Faults):
+    """One kind of fault strikes whenever it may, no other ever does."""
+
+    def __init__(self, only: Fault | None) -> None:
+        super().__init__(Streams(0))
+        self._rates = {fault: 1.0 if fault is only else 0.0 for fault in RATES}
+
+
+async def _opened() -> World:
+    world = World(Random(1))
+    await world.open(("red",), ("node-0",), 1000)
+    return world
+
+
+def _line(world: World, only: Fault | None, killed: list[str]) -> Line:
+    def crash() -> None:
+        killed.append("killed")
+        line.cut = True
+
+    def asked(who: Author, *_: object) -> None:
+        assert who.name == "leader-1"
+
+    line = Line(world, "leader-1", _Always(only), Random(3), 0.01, crash, asked, lambda *_: None)
+    return line
+
+
+async def _there(world: World) -> bool:
+    try:
+        await world.api.get(CONFIG_MAPS, "note", "red")
+    except ApiError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "there"),
+    [
+        (Fault.INTERNAL, ApiError, False),
+        (Fault.TOO_MANY, ApiError, False),
+        (Fault.UNAVAILABLE, ApiError, False),
+        (Fault.TIMEOUT, ApiError, False),
+        (Fault.REFUSED, Unreachable, False),
+        (Fault.LOST, Unreachable, True),
+        (Fault.TIMEOUT_AFTER, ApiError, True),
+        (Fault.INTERNAL_AFTER, ApiError, True),
+    ],
+)
+def test_what_a_fault_does_to_a_write(fault: Fault, error: type[Exception], there: bool) -> None:
+    async def work() -> None:
+        world = await _opened()
+        with pytest.raises(error):
+            await _line(world, fault, []).create(CONFIG_MAPS, NOTE, "red")
+        assert await _there(world) is there
+        await world.close()
+
+    run_seeded(work(), Random(1))
+
+
+def test_a_cut_line_carries_nothing_not_even_from_a_finally() -> None:
+    async def work() -> None:
+        world = await _opened()
+        line = _line(world, None, [])
+
+        async def reconcile() -> None:
+            try:
+                await asyncio.sleep(10)
+            finally:
+                await line.create(CONFIG_MAPS, NOTE, "red")
+
+        task = asyncio.get_running_loop().create_task(reconcile())
+        await asyncio.sleep(1)
+        line.cut = True
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not await _there(world)
+        await world.close()
+
+    run_seeded(work(), Random(1))
+
+
+def test_a_slow_write_lands_though_its_sender_is_dead() -> None:
+    async def work() -> None:
+        world = await _opened()
+        line = _line(world, Fault.SLOW, [])
+        task = asyncio.get_running_loop().create_task(line.create(CONFIG_MAPS, NOTE, "red"))
+        await asyncio.sleep(0.0001)
+        line.cut = True
+        task.cancel()
+        await asyncio.sleep(60)
+        assert await _there(world)
+        await world.close()
+
+    run_seeded(work(), Random(1))
+
+
+def test_a_crash_in_a_call_kills_the_process() -> None:
+    async def work() -> None:
+        world = await _opened()
+        killed: list[str] = []
+        line = _line(world, Fault.CRASH_IN_CALL, killed)
+        with pytest.raises(asyncio.CancelledError):
+            await line.create(CONFIG_MAPS, NOTE, "red")
+        assert killed
+        with pytest.raises(asyncio.CancelledError):
+            await line.get(CONFIG_MAPS, "note", "red")
+        await world.close()
+
+    run_seeded(work(), Random(1))
