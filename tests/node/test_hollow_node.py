@@ -34,7 +34,7 @@ def kubectl(cluster: Cluster) -> Iterator[Kubectl]:
     """In a namespace in which nothing of ours acts."""
     kubectl = Kubectl(cluster.server.kubeconfig, cluster.folder, "compared")
     kubectl("create", "namespace", "compared")
-    kubectl("create", "serviceaccount", "default")
+    kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
     yield kubectl
     kubectl("delete", "namespace", "compared", "--wait=false")
 
@@ -64,7 +64,7 @@ def outline(pod: dict[str, Any]) -> str:
         (one["type"], one["status"], one.get("reason"), one.get("message")) for one in status.get("conditions", ())
     ]
     known = [field for field in ("startTime", "hostIP", "hostIPs", "podIP", "podIPs") if status.get(field)]
-    return json.dumps([status["phase"], conditions, containers, known])
+    return json.dumps([status["phase"], conditions, containers, known], sort_keys=True)
 
 
 def _state(state: dict[str, Any]) -> list[Any]:

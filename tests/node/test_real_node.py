@@ -263,7 +263,7 @@ async def test_a_container_that_dies_is_started_again(world: Cluster, user: User
 
 
 async def test_an_image_that_cannot_be_had(user: User) -> None:
-    """Nothing is handed out that does not run, and a better template heals pool and claim."""
+    """Nothing that does not run is said to be ready, and a better template heals the pool."""
     await user.create(TEMPLATES, "python", podTemplate=box("sandpool.test/absent:1"))
     await user.pool(1, updateStrategy={"type": "Recreate"})
     await user.claim("mine")
@@ -279,7 +279,8 @@ async def test_an_image_that_cannot_be_had(user: User) -> None:
     assert not is_true(claim.status.conditions, Type.READY)
     await user.edit(TEMPLATES, "python", podTemplate=box())
     await user.filled(1)
-    await user.served("mine")
+    await user.claim("next")
+    await user.served("next")
 
 
 async def test_a_kubelet_that_dies(world: Cluster, user: User) -> None:

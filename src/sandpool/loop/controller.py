@@ -152,6 +152,9 @@ class Controller(Generic[K]):
                 self._busy -= 1
             if _cancelled():  # and the reconcile made something else of it: nobody will tell us a second time
                 raise asyncio.CancelledError
+            # Neither a queue that is not empty nor a reconcile that only looks gives way: a key that wakes itself would keep
+            # watches, timers and the lease from ever having their turn.
+            await asyncio.sleep(0)
 
     async def _handle(self, item: Item[K]) -> None:
         rid = f"{self.name}-{next(self._rids):x}"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim import handover, settle
-from sandpool.controllers.pool import supply
+from sandpool.controllers.pool import removal, supply
 from sandpool.controllers.pool.view import PoolView
 from sandpool.loop.cache import Cache
 from sandpool.model.patches import Patch
@@ -84,6 +85,10 @@ def _without_room(original: Callable[..., int]) -> Callable[..., int]:
     return missing
 
 
+async def _nothing(*_: object) -> None:
+    """In place of something that would be done."""
+
+
 MUTATIONS: dict[str, tuple[Change, ...]] = {
     "uid-test": ((handover, "transfer", _without_tests("/metadata/uid")),),
     "owner-test": ((handover, "transfer", _without_owner_test),),
@@ -93,6 +98,10 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     "look-after-timeout": ((settle, "after_transfer", _without_look),),
     "surge-limit": ((supply, "missing", _without_room),),
     "staleness": ((Staleness, "stale", lambda _: lambda judge, sandbox: False),),
+    "delete-preconditions": ((removal, "Preconditions", lambda original: lambda *_: original()),),
+    "lost-creates": ((PoolView, "population", lambda _: property(lambda view: len(view.roster))),),
+    "open-transfers": ((handover.Handover, "settle_open", lambda _: _nothing),),
+    "second-thoughts": ((Assigner, "offered", lambda _: lambda assigner, claim: True),),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from integration.controllers.claim_cluster import Life, a_claim_cluster
 from sandpool.kube.errors import Conflict, Forbidden, InternalError, NotFound, SandpoolError, TooManyRequests
 from sandpool.model import labels
-from sandpool.model.kinds import CLAIMS, SANDBOXES, TEMPLATES
-from sandpool.model.metadata import Key
+from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.metadata import Key, Uid
 from sandpool.model.patches import merge_patch
 
 pytestmark = pytest.mark.looptime
@@ -201,3 +202,39 @@ async def test_an_end_that_a_clock_jumps_over_is_not_missed() -> None:
 
 def set_clock(life: Life, by: timedelta) -> None:
     life.clock._start += by
+
+
+# When nobody answers
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["before it is made", "before it is answered"])
+@pytest.mark.parametrize(
+    ("members", "call"),
+    [
+        (2, ("patch", "sandboxes")),
+        (2, ("patch_status", "sandboxclaims")),
+        (2, ("patch", "sandboxclaims")),
+        (0, ("create", "sandboxes")),
+        (0, ("patch_status", "sandboxclaims")),
+    ],
+)
+async def test_a_call_that_hangs_for_ever(members: int, call: tuple[str, str], made: bool) -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(members)
+        await life.settle()
+        fault = life.faulty.on(*call)
+        fault.hold_answer(asyncio.Event()) if made else fault.hold(asyncio.Event())
+        await life.claim()
+        await asyncio.sleep(120)
+        await life.settle()
+        assert fault.met == 1
+        claim = await life.see()
+        assert await life.owned(claim) == [await life.has()]
+        assert life.assigner.counts(await pool_uid(life)).reserved == 0
+        other = await life.claim("d")
+        await life.settle(30)
+        assert len(await life.owned(other)) == 1
+
+
+async def pool_uid(life: Life) -> Uid:
+    return (await life.api.get(POOLS, "p", "default")).metadata.uid

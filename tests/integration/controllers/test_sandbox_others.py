@@ -9,7 +9,7 @@ import pytest
 
 from integration.controllers.box_cluster import a_box_cluster, controlled
 from sandpool.kube.errors import NotFound
-from sandpool.model.kinds import PODS, SANDBOXES, SERVICES
+from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, SANDBOXES, SERVICES
 from sandpool.model.patches import json_patch, merge_patch
 from support.flaky_api import FlakyApi
 from support.loop_cluster import a_cluster
@@ -131,3 +131,38 @@ async def test_who_suspends_and_resumes_often_does_not_wait() -> None:
             await cluster.settle()
             assert await cluster.there(PODS) is not None
         assert cluster.counted.count("get", "sandboxes") == 0
+
+
+STORED = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "spec"),
+    [(PODS, "box", {}), (SERVICES, "box", {"service": True}), (PERSISTENT_VOLUME_CLAIMS, "data-box", STORED)],
+    ids=["pod", "service", "volume claim"],
+)
+async def test_what_was_orphaned_when_its_sandbox_was_deleted_is_left_alone(
+    resource: Any, name: str, spec: dict[str, Any]
+) -> None:
+    async with a_cluster() as api, controlled(slow := SlowSandboxes(api)) as cluster:
+        await cluster.running(**spec)
+        cluster.counted.clear()
+        slow.flow.clear()
+        await cluster.api.delete(SANDBOXES, "box", "default")
+        orphaned = merge_patch({"metadata": {"ownerReferences": None}})
+        await cluster.api.patch(resource, name, orphaned, "default")
+        await cluster.settle(60)
+        assert cluster.writes == []
+        assert (await cluster.there(resource, name)).metadata.owner_references == ()
+        slow.flow.set()
+
+
+async def test_a_pod_that_lost_its_owner_while_its_sandbox_is_there_is_taken_over() -> None:
+    async with a_box_cluster() as cluster:
+        await cluster.running()
+        cluster.counted.clear()
+        orphaned = merge_patch({"metadata": {"ownerReferences": None}})
+        await cluster.api.patch(PODS, "box", orphaned, "default")
+        await cluster.settle()
+        assert (await cluster.pod()).metadata.controller is not None
+        assert await cluster.ready() == IS_READY

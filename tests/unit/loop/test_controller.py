@@ -484,3 +484,18 @@ async def test_a_reconcile_that_turns_its_cancellation_into_something_else_still
     assert not hanging
     assert running.cancelled()
     await controller.queue.drained()
+
+
+async def test_a_key_that_wakes_itself_lets_others_have_their_turn() -> None:
+    bench = Bench([Done(again_after=0.0)] * 1000)
+    seen: list[int] = []
+
+    async def work() -> None:
+        bench.controller.wake("a", "test")
+        for _ in range(5):
+            await asyncio.sleep(0)
+            seen.append(len(bench.ran))
+
+    await bench.run(0.1, work)
+    assert seen[-1] < 10
+    assert len(bench.ran) == 1001

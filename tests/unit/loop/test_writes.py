@@ -105,6 +105,42 @@ async def test_an_object_that_a_consistent_get_does_not_find_is_gone() -> None:
         assert not world.cache._tombstones
 
 
+@pytest.mark.parametrize("status", [False, True])
+@pytest.mark.looptime
+async def test_an_object_that_a_patch_does_not_find_is_gone(status: bool) -> None:
+    async with a_world() as world:
+        await put(world.writes, "a")
+        await world.api.delete(CONFIG_MAPS, "a", "default")
+        patch = world.writes.patch_status if status else world.writes.patch
+        with pytest.raises(NotFound):
+            await patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": "y"}}), "default")
+        assert (world.cache.get(A) is None) is not status, "a ConfigMap has no status: that 404 is about something else"
+        await world.settle()
+        assert not world.cache._tombstones
+
+
+@pytest.mark.parametrize("verb", ["get", "patch", "delete"])
+@pytest.mark.looptime
+async def test_a_404_that_does_not_name_the_object_is_not_about_it(verb: str) -> None:
+    """As when a server does not serve the resource just now: the object would never be seen again."""
+    async with a_world() as world:
+        made = await put(world.writes, "a")
+
+        async def not_served(called: str, plural: str) -> None:
+            if called == verb:
+                raise NotFound("the server could not find the requested resource")
+
+        world.api.before = not_served
+        more = [merge_patch({"data": {"x": "y"}})] if verb == "patch" else []
+        with pytest.raises(NotFound):
+            await getattr(world.writes, verb)(CONFIG_MAPS, "a", *more, namespace="default")
+        world.api.before = nothing
+        assert world.cache.get(A) is made
+        assert not world.cache.leaving(made)
+        await world.writes.patch(CONFIG_MAPS, "a", merge_patch({"data": {"x": "y"}}), "default")
+        await world.settle()
+
+
 @pytest.mark.looptime
 async def test_what_comes_while_a_get_finds_nothing_stays() -> None:
     async with a_world() as world:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sandpool.model import blueprint as module
 from sandpool.model.blueprint import blueprint_hash, follows, pod_spec_hash, pod_template_hash, secure_pod_spec
 from sandpool.model.hardening import hardened
 from sandpool.model.sandbox import SandboxSpec
@@ -157,3 +158,18 @@ def test_the_hash_of_a_pod_spec_names_what_it_means(one: Any, other: Any, equal:
     hashes = [pod_spec_hash(msgspec.Raw(msgspec.json.encode(spec))) for spec in (one, other)]
     assert (hashes[0] == hashes[1]) is equal
     assert all(len(value) == 16 for value in hashes)
+
+
+def test_members_of_one_make_are_compared_once() -> None:
+    """A template edit asks about each member of its pools at once, and nobody else is served meanwhile."""
+    old, new = template(), template({"containers": [{"name": "c", "image": "newer"}]})
+    before = module._same_pod.cache_info().misses
+    assert not any(follows(made_from(old), new) for _ in range(1000))
+    assert all(follows(made_from(new), new) for _ in range(1000))
+    assert module._same_pod.cache_info().misses - before <= 2
+
+
+def test_walls_are_part_of_what_is_compared() -> None:
+    member = made_from(template())
+    assert follows(member, template())
+    assert not follows(member, template(networkPolicyManagement="Unmanaged"))

@@ -221,6 +221,10 @@ class Assigner:
                 assert seat.holder is not None
                 yield seat.holder, seat.member
 
+    def member(self, uid: Uid) -> Member | None:
+        seat = self._seats.get(uid)
+        return seat.member if seat is not None else None
+
     def members(self) -> Iterator[Member]:
         """For the audit, too."""
         for seat in self._seats.values():

@@ -1,16 +1,19 @@
 """The slow comparison of what is remembered with what is cached. Every difference is a bug of ours; it is put right and counted.
 
-One pass is one synchronous step, so it never sees half of a change.
+Each comparison is one synchronous step, so it never sees half of a change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sandpool.controllers.assigner.assigner import Assigner
-from sandpool.controllers.assigner.facts import Claimant, Woken
+from sandpool.controllers.assigner.facts import Claimant, Member, Woken
 from sandpool.controllers.assigner.feed import Feed
 from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.view import bound_name
+from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
@@ -32,36 +35,49 @@ class Audit:
         metrics.declare_repairs(KINDS)
 
     def run(self) -> Woken:
-        """The claims that should ask again."""
-        return (*self._members(), *self._reservations(), *self._notes())
+        """All at once; the claims that should ask again."""
+        return tuple(claimant for woken in self.steps() for claimant in woken)
 
-    def _members(self) -> Woken:
-        known = {member.uid: member for member in self._assigner.members()}
-        woken: list[Claimant] = []
-        for sandbox in self._observer.caches.sandboxes:
-            should = self._feed.member(sandbox)
-            if should is None:
-                continue
-            does = known.pop(should.uid, None)
-            if does != should:
-                self._count(MEMBER_UNKNOWN if does is None else MEMBER_OUTDATED, should.key)
-                woken += self._assigner.put_member(should)
-        for member in known.values():
-            self._count(MEMBER_GONE, member.key)
-            woken += self._assigner.drop_member(member.uid)
-        return tuple(woken)
+    def steps(self) -> Iterator[Woken]:
+        """One comparison after the other, so that others may have their turn in between. What changed meanwhile has been
+        looked at by whoever changed it, and is passed over."""
+        for sandbox in tuple(self._observer.caches.sandboxes):
+            yield self._member(sandbox)
+        for member in tuple(self._assigner.members()):
+            yield self._former(member)
+        for claimant, member in tuple(self._assigner.reservations()):
+            yield self._reservation(claimant, member)
+        yield self._notes()
 
-    def _reservations(self) -> Woken:
-        woken: list[Claimant] = []
-        for claimant, member in list(self._assigner.reservations()):
-            claim = self._observer.caches.claims.get(claimant.key)
-            notes = self._memory.find(claimant.uid)
-            if notes is not None and notes.at_work:
-                continue
-            if claim is None or claim.metadata.uid != claimant.uid or bound_name(claim) == member.key.name:
-                self._count(RESERVATION, claimant.key)
-                woken += self._assigner.forget(claimant.uid)
-        return tuple(woken)
+    def _member(self, sandbox: Sandbox) -> Woken:
+        if self._observer.caches.sandboxes.get(sandbox.metadata.key) is not sandbox:
+            return ()
+        should = self._feed.member(sandbox)
+        does = self._assigner.member(sandbox.metadata.uid)
+        if should is None or does == should:
+            return ()
+        self._count(MEMBER_UNKNOWN if does is None else MEMBER_OUTDATED, should.key)
+        return self._assigner.put_member(should)
+
+    def _former(self, member: Member) -> Woken:
+        if self._assigner.member(member.uid) is not member:
+            return ()
+        sandbox = self._observer.caches.sandboxes.get(member.key)
+        same = sandbox is not None and sandbox.metadata.uid == member.uid
+        if sandbox is not None and same and self._feed.member(sandbox) is not None:
+            return ()
+        self._count(MEMBER_GONE, member.key)
+        return self._assigner.drop_member(member.uid)
+
+    def _reservation(self, claimant: Claimant, member: Member) -> Woken:
+        held, notes = self._assigner.held_by(claimant.uid), self._memory.find(claimant.uid)
+        if held is None or held.uid != member.uid or (notes is not None and notes.at_work):
+            return ()
+        claim = self._observer.caches.claims.get(claimant.key)
+        if claim is not None and claim.metadata.uid == claimant.uid and bound_name(claim) != member.key.name:
+            return ()
+        self._count(RESERVATION, claimant.key)
+        return self._assigner.forget(claimant.uid)
 
     def _notes(self) -> Woken:
         living = {claim.metadata.uid for claim in self._observer.caches.claims}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from sandpool.controllers.sandbox.apply import Outcome, apply
 from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.news import news
-from sandpool.controllers.sandbox.observe import Caches, Observer
+from sandpool.controllers.sandbox.observe import Caches, Found, Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.plan import plan_sandbox
-from sandpool.controllers.sandbox.status import expired_status, status_of, status_patch, urgent
+from sandpool.controllers.sandbox.status import beginning, expired_status, status_of, status_patch, urgent
 from sandpool.controllers.sandbox.steps import Plan, decided_on
 from sandpool.controllers.sandbox.triggers import Triggers
-from sandpool.controllers.sandbox.view import SandboxView
+from sandpool.controllers.sandbox.view import SandboxView, pooled
 from sandpool.kube.errors import NotFound
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
@@ -82,29 +83,33 @@ class SandboxController:
             await self._publish(view, plan, Outcome())
             told = self._observer.view(key)
             return Plan() if told is None else plan_sandbox(told, self._options, now)
-        may_make = self._memory.of(view.sandbox.metadata.uid).not_before(self._options.moment)
-        return plan if may_make is None or not plan.makes else await self._made_again(key, plan, may_make)
+        return await self._confirmed(key, plan)
 
-    async def _made_again(self, key: Key, plan: Plan, not_before: float) -> Plan:
-        """Something is missing though it was made. Perhaps it went with its sandbox, and the watch has not said so yet: whatever
-        is made then is collected at once, without end. So the server is asked, and what keeps vanishing is made less often."""
-        now, wait = self._clock.now(), not_before - self._clock.monotonic()
+    async def _confirmed(self, key: Key, plan: Plan, found: Iterable[Found] = ()) -> Plan:
+        """Something is missing though it was made, or nobody's though it is named after the sandbox. Perhaps that is because the
+        sandbox is gone, and its watch has not said so yet: whatever is made for it then is collected at once, without end, and
+        whatever it takes, although its user wanted to keep it. So the server is asked. What keeps vanishing is made less often."""
+        now, basis = self._clock.now(), plan.decided_on
+        made = None if basis is None else self._memory.of(basis.uid).not_before(self._options.moment)
+        if not plan.takes and (made is None or not plan.makes):
+            return plan
+        wait = 0.0 if made is None else made - self._clock.monotonic()
         if wait > _TICK:
-            return plan.making_nothing_before(now + timedelta(seconds=wait))
+            return plan.gaining_nothing_before(now + timedelta(seconds=wait))
         try:
             await self._writes.get(SANDBOXES, key.name, key.namespace)
         except NotFound:
             return Plan()
-        view = self._observer.view(key)
+        view = self._observer.view(key, found)
         gone = view is None or view.sandbox.metadata.leaving
-        return Plan() if view is None or gone else plan_sandbox(view, self._options, now)
+        return Plan() if view is None or gone else plan_sandbox(view, self._options, now).within(plan)
 
     async def _settled(self, key: Key, plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
         """Something was there already: decided once more, with what the server showed."""
         view = self._observer.view(key, outcome.found)
         if view is None:
             return plan, outcome
-        plan = plan_sandbox(view, self._options, self._clock.now())
+        plan = await self._confirmed(key, plan_sandbox(view, self._options, self._clock.now()), outcome.found)
         again = await self._applied(key, plan)
         again.found = [*outcome.found, *again.found]
         return plan, again
@@ -136,7 +141,9 @@ class SandboxController:
             notes.untold, notes.told = None, sandbox.status
             return None
         if not urgent(sandbox.status, status):
-            wait = notes.waits_since(self._clock.monotonic()) + self._options.moment - self._clock.monotonic()
+            patient = pooled(sandbox) and beginning(sandbox.status, status)
+            most = self._options.patience if patient else self._options.moment
+            wait = notes.waits_since(self._clock.monotonic()) + most - self._clock.monotonic()
             if wait > _TICK:
                 return wait
         notes.told = status  # before it is: the answer reaches the cache before it reaches us

@@ -56,7 +56,7 @@ def adopt_pod(view: SandboxView, pod: Pod, options: Options) -> Change:
     delta = metadata_delta(view, pod, options)
     for part, changes in delta.items():
         metadata[part] = {**changes, **metadata.get(part, {})}
-    return change(PODS, pod.metadata, {"metadata": metadata}, "take it over", pinned=True)
+    return change(PODS, pod.metadata, {"metadata": metadata}, "take it over", takes=True)
 
 
 def sync_pod(view: SandboxView, pod: Pod, options: Options) -> Change | None:

@@ -121,7 +121,7 @@ def _adopt(sandbox: Sandbox, service: Service) -> tuple[tuple[Step, ...], str]:
         return (), f"Service {name} is not headless, and spec.clusterIP cannot change; delete it"
     spec = _selector_patch(sandbox, service) | _ports_patch(sandbox, service)
     body = {"metadata": adopted_metadata(service, sandbox), **({"spec": spec} if spec else {})}
-    return (change(SERVICES, service.metadata, body, "take it over", pinned=True),), ""
+    return (change(SERVICES, service.metadata, body, "take it over", takes=True),), ""
 
 
 def _selector_patch(sandbox: Sandbox, service: Service) -> Body:

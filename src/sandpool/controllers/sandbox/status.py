@@ -98,6 +98,12 @@ def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
     return _awaited(old) != _awaited(new)
 
 
+def beginning(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Nothing has been told yet, and there is nothing to tell but that it starts."""
+    scheduled, healthy = find(new.conditions, Type.POD_SCHEDULED), find(new.conditions, Type.HEALTHY)
+    return not old.conditions and healthy is None and (scheduled is None or scheduled.status != Truth.FALSE)
+
+
 def _awaited(status: SandboxStatus) -> tuple[object, ...]:
     ready, suspended = find(status.conditions, Type.READY), find(status.conditions, Type.SUSPENDED)
     healthy = find(status.conditions, Type.HEALTHY)

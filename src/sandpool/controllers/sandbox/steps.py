@@ -36,6 +36,7 @@ class Change:
     patch: Patch
     why: str
     gated: bool = False  # only if no step before it is to be tried again
+    takes: bool = False  # it makes an object ours that nobody holds
 
     def __str__(self) -> str:
         return f"patch {self.resource.singular} {self.name}: {self.why}"
@@ -80,9 +81,22 @@ class Plan:
     def unmakes(self) -> bool:
         return any(isinstance(step, Delete) for step in self.steps)
 
-    def making_nothing_before(self, when: datetime) -> Plan:
-        steps = tuple(step for step in self.steps if not isinstance(step, Create))
+    @property
+    def takes(self) -> bool:
+        return any(map(_takes, self.steps))
+
+    def gaining_nothing_before(self, when: datetime) -> Plan:
+        """Without the steps by which something becomes the sandbox's."""
+        steps = tuple(step for step in self.steps if not isinstance(step, Create) and not _takes(step))
         return replace(self, steps=steps, look_again_at=min(when, self.look_again_at or when))
+
+    def within(self, earlier: Plan) -> Plan:
+        """Takes only what an earlier plan would take, too. What came free since then has woken us."""
+        return replace(self, steps=tuple(step for step in self.steps if not _takes(step) or step in earlier.steps))
+
+
+def _takes(step: Step) -> bool:
+    return isinstance(step, Change) and step.takes
 
 
 def decided_on(sandbox: Object) -> Basis:
@@ -90,10 +104,11 @@ def decided_on(sandbox: Object) -> Basis:
     return Basis(meta.uid, meta.generation, meta.leaving, None if owner is None else owner.uid)
 
 
-def change(resource: Resource[Any], meta: Metadata, body: Body, why: str, *, pinned: bool = False) -> Change:
-    """A merge patch of one very object. `pinned`: it replaces a list, so nothing may have changed since it was read."""
-    guard = {"uid": meta.uid, **({"resourceVersion": meta.resource_version} if pinned else {})}
-    return Change(resource, meta.name, merge_patch({**body, "metadata": {**guard, **body.get("metadata", {})}}), why)
+def change(resource: Resource[Any], meta: Metadata, body: Body, why: str, *, takes: bool = False) -> Change:
+    """A merge patch of one very object. `takes`: it replaces the list of owners, so nothing may have changed since it was read."""
+    guard = {"uid": meta.uid, **({"resourceVersion": meta.resource_version} if takes else {})}
+    patch = merge_patch({**body, "metadata": {**guard, **body.get("metadata", {})}})
+    return Change(resource, meta.name, patch, why, takes=takes)
 
 
 def delete(resource: Resource[Any], meta: Metadata, why: str, *, pinned: bool = False) -> Delete:

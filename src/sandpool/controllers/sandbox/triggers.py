@@ -17,7 +17,7 @@ from sandpool.controllers.sandbox.observe import Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.pod import metadata_delta
 from sandpool.controllers.sandbox.service import service_drift
-from sandpool.controllers.sandbox.view import Holding, extension_owner, holding
+from sandpool.controllers.sandbox.view import Holding, holding, pooled
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.queue import Priority
@@ -25,7 +25,6 @@ from sandpool.model import labels as keys
 from sandpool.model.core import PersistentVolumeClaim, Service
 from sandpool.model.metadata import Key, Object
 from sandpool.model.pod import Phase, Pod
-from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import GROUP, Sandbox
 
@@ -39,9 +38,7 @@ class Haste(Enum):
 
 def lane(sandbox: Sandbox) -> Priority:
     """What a claim or a user waits for goes before what a pool waits for."""
-    owner = extension_owner(sandbox)
-    pooled = owner is not None and owner.kind == SandboxWarmPool.kind
-    return Priority.SECOND if pooled else Priority.FIRST
+    return Priority.SECOND if pooled(sandbox) else Priority.FIRST
 
 
 def concerns(sandbox: Sandbox) -> tuple[object, ...]:
@@ -59,7 +56,7 @@ def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Calla
         return Haste.NOW
     if old is None:
         begins = holding(new, sandbox) is Holding.OURS and _decisive(new) == _decisive(Pod(metadata=new.metadata))
-        return Haste.SOON if begins else Haste.NOW
+        return _beginning(sandbox) if begins else Haste.NOW
     if _decisive(old) != _decisive(new):
         return Haste.NOW
     changed = (old.metadata.labels, old.metadata.annotations) != (new.metadata.labels, new.metadata.annotations)
@@ -67,7 +64,14 @@ def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Calla
         return Haste.NOW
     if _progress(old) == _progress(new):
         return Haste.NEVER
-    return Haste.SOON if _stuck(new) or not sandbox.status.conditions else Haste.LATE
+    if _stuck(new):
+        return Haste.SOON
+    return Haste.LATE if sandbox.status.conditions else _beginning(sandbox)
+
+
+def _beginning(sandbox: Sandbox) -> Haste:
+    """That a start begins is told soon, but of what waits in a pool nobody asks before it is ready."""
+    return Haste.LATE if pooled(sandbox) else Haste.SOON
 
 
 def _decisive(pod: Pod) -> tuple[object, ...]:

@@ -139,5 +139,11 @@ def extension_owner(sandbox: Sandbox) -> OwnerReference | None:
     return owner if owner is not None and owner.group == EXTENSIONS else None
 
 
+def pooled(sandbox: Sandbox) -> bool:
+    """A member that waits in its pool: nobody has claimed it."""
+    owner = extension_owner(sandbox)
+    return owner is not None and owner.kind == SandboxWarmPool.kind
+
+
 def by_name(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     return tuple(sorted(pods, key=lambda pod: pod.metadata.name))

@@ -45,7 +45,7 @@ def plan_volumes(view: SandboxView) -> Storage:
         elif holding(claim, view.sandbox) is Holding.NOBODY and adoptable(claim, view.sandbox):
             metadata = adopted_metadata(claim, view.sandbox)
             steps.append(
-                change(PERSISTENT_VOLUME_CLAIMS, claim.metadata, {"metadata": metadata}, "take it over", pinned=True)
+                change(PERSISTENT_VOLUME_CLAIMS, claim.metadata, {"metadata": metadata}, "take it over", takes=True)
             )
         elif holding(claim, view.sandbox) is not Holding.OURS:
             refused.append(_refusal(claim))

@@ -307,3 +307,35 @@ def test_nothing_is_kept_of_a_pool_that_is_gone() -> None:
     for member in ("a", "b"):
         assigner.drop_member(Uid(member))
     assert not any(getattr(assigner, name) for name in vars(assigner))
+
+
+def test_whoever_stands_by_is_woken_by_the_first_member_that_becomes_ready() -> None:
+    assigner = an_assigner(a_member("a", ready=False))
+    assert ask(assigner, "1", LATER) == Cold(Why.TOO_LATE)
+    assert assigner.stand_by(a_claim("1"), POOL) == ()
+    assert assigner.put_member(a_member("a")) == (a_claim("1"),)
+    assert taken(ask(assigner, "1", LATER)) == "a"
+
+
+def test_whoever_stands_by_where_nothing_is_warming_waits_for_what_comes() -> None:
+    assigner = an_assigner()
+    assert assigner.stand_by(a_claim("1"), POOL) == ()
+    assert assigner.stand_by(a_claim("2"), POOL) == ()
+    assert assigner.put_member(a_member("a", ready=False)) == ()
+    assert ask(assigner, "3") == Cold(Why.NONE_WARMING), "who came first is served first"
+    assert assigner.put_member(a_member("a")) == (a_claim("1"),)
+    assert assigner.put_member(a_member("b")) == (a_claim("2"),)
+
+
+def test_whoever_stands_by_when_a_member_has_become_ready_meanwhile_is_told() -> None:
+    assigner = an_assigner(a_member("a"))
+    assert assigner.stand_by(a_claim("1"), POOL) == (a_claim("1"),)
+    assert assigner.held_by(Uid("1")) == a_member("a")
+
+
+def test_nobody_stands_by_twice_or_where_there_is_no_pool() -> None:
+    assigner = an_assigner(a_member("a"))
+    assert taken(ask(assigner, "1")) == "a"
+    assert assigner.stand_by(a_claim("1"), POOL) == ()
+    assert assigner.stand_by(a_claim("2"), Uid("other")) == ()
+    assert assigner.counts(POOL) == Counts(reserved=1)

@@ -126,3 +126,18 @@ def test_what_is_under_way_is_left_alone() -> None:
     desk.caches.claims.gone(ME.key, ME.uid)
     assert desk.audit.run() == ()
     assert desk.repairs() == {}
+
+
+def test_what_changes_between_two_comparisons_is_no_harm() -> None:
+    desk = Desk()
+    desk.reserve()
+    for done in range(4):
+        steps = desk.audit.steps()
+        for _ in range(done):
+            next(steps, None)
+        other = a_member(name=f"m{done}", uid=f"m{done}", status=READY, resourceVersion="2")
+        desk.caches.sandboxes.learn(other)
+        desk.caches.sandboxes.missing(MEMBER.metadata.key, MEMBER.metadata.uid)
+        desk.assigner.forget(ME.uid)
+        tuple(steps)
+    assert desk.repairs() == {}
