@@ -7,7 +7,7 @@ JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-long test-kube bench demo crds requirements format clean
+.PHONY: help check test test-long test-kube test-node bench demo crds requirements format clean
 
 help: ## what there is to do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn
 test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, with Go, or from KUBEBUILDER_ASSETS)
 	$(BIN)/python tests/kube/build.py
 	$(PYTEST) -m kube $(ARGS)
+
+test-node: $(READY) ## pods that really run: a kubelet with containerd, in namespaces of its own (needs root and Go)
+	PYTHONPATH=tests $(BIN)/python -m node.run $(ARGS)
 
 bench: $(READY) ## measure; prints ratios and counts
 	$(BIN)/python tests/bench/run.py

@@ -20,7 +20,7 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-COUNTED = ("kubectl", "kube", "root", "ordinary_user", "long")
+COUNTED = ("kubectl", "kube", "node", "root", "ordinary_user", "long")
 
 
 @pytest.fixture(autouse=True)

@@ -99,6 +99,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache.subscribe(self.step)
         self.answers: list[PartialObject] = []  # to our creates and updates, on their way
         self.deletions: list[Deletion] = []
+        self.missing: list[tuple[Key, Uid]] = []  # what was here when we asked, and the server did not know: on its way
         self.listing: tuple[list[PartialObject], Revision] | None = ([], Revision(0))  # a list on its way: no watch yet
 
     def step(self, old: PartialObject | None, new: PartialObject | None) -> None:
@@ -154,8 +155,19 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def we_get(self, name: str) -> None:
-        if (answer := self.server.objects.get(Key("", name))) is not None:
+        key = Key("", name)
+        if (answer := self.server.objects.get(key)) is not None:
             self.answers.append(answer)
+        elif (known := self.cache.get(key)) is not None:
+            self.missing.append((key, known.metadata.uid))
+
+    @precondition(lambda self: self.missing)
+    @rule(data=st.data())
+    def not_found_arrives(self, data: st.DataObject) -> None:
+        key, uid = self.missing.pop(data.draw(st.integers(0, len(self.missing) - 1)))
+        self.cache.missing(key, uid)
+        shown = self.cache.get(key)
+        assert shown is None or shown.metadata.uid != uid
 
     @precondition(lambda self: self.answers)
     @rule(data=st.data())

@@ -10,10 +10,6 @@ from support import kube_server, real_node
 from support.real_node import Cluster
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "node: needs a real node, in namespaces of its own (make test-node)")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "node" in str(config.getoption("markexpr")):
         return

@@ -53,11 +53,15 @@ def installed(cluster: Cluster) -> Iterator[Kubectl]:
         stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests()}),
     )
     try:
-        kubectl("rollout", "status", f"deployment/{CONTROLLER}", "--timeout=120s", timeout=150)
-    except AssertionError as late:
-        raise AssertionError(f"{late}\n{told(kubectl)}") from late
-    yield kubectl
-    kubectl("delete", "deployment", CONTROLLER, "--cascade=foreground", "--timeout=60s", timeout=90)
+        rolled_out(kubectl)
+        yield kubectl
+    finally:
+        kubectl("delete", "deployment", CONTROLLER, "--cascade=foreground", "--timeout=60s", timeout=90)
+
+
+def rolled_out(kubectl: Kubectl) -> None:
+    done = kubectl.run("rollout", "status", f"deployment/{CONTROLLER}", "--timeout=120s", timeout=150)
+    assert done.code == 0, done.out + done.err + told(kubectl)
 
 
 def told(kubectl: Kubectl) -> str:
@@ -95,7 +99,7 @@ async def test_when_the_leading_pod_dies_the_other_takes_over(cluster: Cluster, 
         await user.served("mine")
         await user.filled(1)
         assert await holder(user) != before
-    installed("rollout", "status", f"deployment/{CONTROLLER}", "--timeout=120s", timeout=150)
+    rolled_out(installed)
     for pod in json.loads(installed("get", "pods", "-o", "json"))["items"]:
         if "deletionTimestamp" not in pod["metadata"]:
             assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandpool.controllers.template.policy import marked, owned, policy_name
 from sandpool.loop.cache import Cache
 from sandpool.model.core import NetworkPolicy
+from sandpool.model.labels import TEMPLATE_REF, TEMPLATE_REF_HASH
 from sandpool.model.metadata import Key
 from sandpool.model.template import SandboxTemplate
 
@@ -29,3 +30,10 @@ def missing_policy(template: SandboxTemplate, policies: Cache[NetworkPolicy]) ->
 def policy_key(template: SandboxTemplate) -> Key:
     """The NetworkPolicy that protects what is made from the template: whoever waits for it watches this key."""
     return Key(template.metadata.namespace, policy_name(template.metadata.name))
+
+
+def policy_facts(policy: NetworkPolicy) -> object:
+    """What of a policy `missing_policy` reads: nothing of it changed, nobody need look again."""
+    meta = policy.metadata
+    marks = meta.labels.get(TEMPLATE_REF_HASH), meta.annotations.get(TEMPLATE_REF)
+    return meta.uid, meta.leaving, marks, meta.owner_references

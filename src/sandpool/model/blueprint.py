@@ -50,11 +50,13 @@ def _with_contract(spec: dict[str, Any], walled: bool) -> dict[str, Any]:
 
 def blueprint_hash(blueprint: SandboxSpec | SandboxTemplateSpec) -> str:
     """Names everything that a sandbox is made from, metadata included; the order of keys does not matter."""
-    parts = {
+    parts: dict[str, Any] = {
         "podTemplate": blueprint.pod_template,
         "volumeClaimTemplates": blueprint.volume_claim_templates,
         "service": blueprint.service,
     }
+    if isinstance(blueprint, SandboxTemplateSpec) and _built_in_walls(blueprint):
+        parts["walls"] = True  # they decide which resolvers a pod is given
     return _hash(parts)
 
 

@@ -48,11 +48,21 @@ class PodIp(Model, frozen=True):
     ip: str = ""
 
 
+class Waiting(Model, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Model, frozen=True):
+    waiting: Waiting | None = None
+
+
 class ContainerStatus(Model, frozen=True):
     name: str = ""
     ready: bool = False
     started: bool | None = None
     restart_count: int = 0
+    state: ContainerState = ContainerState()
 
 
 class PodStatus(Model, frozen=True):
@@ -64,7 +74,13 @@ class PodStatus(Model, frozen=True):
     pod_ips: tuple[PodIp, ...] = msgspec.field(default=(), name="podIPs")
     host_ip: str = msgspec.field(default="", name="hostIP")
     start_time: datetime | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+_ON_THEIR_WAY = ("", "ContainerCreating", "PodInitializing")
+_BACK_AND_FORTH = {"ErrImagePull": "ImagePullBackOff"}  # a kubelet says them in turn, of the same trouble
+_CHANGES = ("ImagePullBackOff", "CrashLoopBackOff")  # whose message says something else each time
 
 
 class Pod(Model, frozen=True):
@@ -86,6 +102,18 @@ class Pod(Model, frozen=True):
     @property
     def ips(self) -> tuple[str, ...]:
         return tuple(ip.ip for ip in self.status.pod_ips if ip.ip)
+
+    @property
+    def held_up(self) -> str:
+        """Which container cannot start and why, in words that stay the same while the trouble does; empty if none."""
+        for container in (*self.status.init_container_statuses, *self.status.container_statuses):
+            waiting = container.state.waiting
+            if waiting is None or waiting.reason in _ON_THEIR_WAY:
+                continue
+            reason = _BACK_AND_FORTH.get(waiting.reason, waiting.reason)
+            more = "" if reason in _CHANGES or not waiting.message else f": {waiting.message}"
+            return f"container {container.name} waits: {reason}{more}"
+        return ""
 
 
 class Taint(Model, frozen=True):

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from sandpool.model.conditions import Condition
 from sandpool.model.fields import doc, one_of
-from sandpool.model.metadata import Metadata, Model
+from sandpool.model.metadata import Key, Metadata, Model
 from sandpool.model.template import GROUP, VERSION
 
 DEFAULT_REPLICAS = 1
@@ -106,3 +106,8 @@ class SandboxWarmPool(Model, frozen=True):
     spec: Annotated[SandboxWarmPoolSpec, doc("How many, and of what.")]
     metadata: Metadata = Metadata()
     status: Annotated[SandboxWarmPoolStatus, doc("How many there are.")] = SandboxWarmPoolStatus()
+
+    @property
+    def template_key(self) -> Key:
+        """Of the template that the pool refers to, whether it exists or not."""
+        return Key(self.metadata.namespace, self.spec.sandbox_template_ref.name)

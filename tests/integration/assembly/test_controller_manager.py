@@ -150,7 +150,9 @@ async def test_a_lease_without_a_namespace_ends_it(tmp_path: Path) -> None:
     async with local_server(tmp_path) as server:
         made = Manager(server)
         made.options = ManagerOptions(terms=BRIEF, lease_namespace="nowhere")
-        with pytest.raises(NoPlaceForLease, match=r"namespace nowhere does not exist.*kubectl create namespace nowhere"):
+        with pytest.raises(
+            NoPlaceForLease, match=r"namespace nowhere does not exist.*kubectl create namespace nowhere"
+        ):
             await made.run()
 
 

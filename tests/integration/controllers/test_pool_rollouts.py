@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from integration.controllers.pool_cluster import RECREATE, ROLLING, Cluster, a_pool_cluster, hashes, uids
-from sandpool.model.kinds import SANDBOXES, TEMPLATES
+from sandpool.model.kinds import NETWORK_POLICIES, SANDBOXES, TEMPLATES
+from sandpool.model.labels import TEMPLATE_REF, TEMPLATE_REF_HASH
 from sandpool.model.metadata import Uid
+from sandpool.model.names import name_hash
 from sandpool.model.patches import merge_patch
 
 pytestmark = pytest.mark.looptime
@@ -172,3 +176,23 @@ async def _one_ready(cluster: Cluster) -> None:
         if not any(condition.true for condition in member.status.conditions):
             await cluster.report(member.metadata.name)
             return
+
+
+async def test_members_that_were_made_behind_other_walls_are_replaced() -> None:
+    """The built-in NetworkPolicy lets no pod reach the cluster's own resolvers: what was made without it has no others."""
+    async with a_pool_cluster() as cluster:
+        before = await cluster.filled(2, updateStrategy=RECREATE)
+        policy = {
+            "name": "t-network-policy", "annotations": {TEMPLATE_REF: "t"}, "labels": {TEMPLATE_REF_HASH: name_hash("t")},
+        }  # fmt: skip
+        await cluster.api.create(NETWORK_POLICIES, {"metadata": policy, "spec": {"podSelector": {}}}, "default")
+        rules: dict[str, Any] = {"networkPolicyManagement": "Managed", "networkPolicy": {"egress": [{}]}}
+        await cluster.api.patch(TEMPLATES, "t", merge_patch({"spec": rules}), "default")
+        await cluster.settle(3)
+        assert uids(await cluster.members()) == uids(before), "rules of its own change no sandbox"
+        await cluster.api.patch(TEMPLATES, "t", merge_patch({"spec": {"networkPolicy": None}}), "default")
+        await cluster.settle(3)
+        await cluster.all_ready()
+        after = await cluster.members()
+        assert len(after) == 2
+        assert not uids(after) & uids(before)

@@ -17,7 +17,7 @@ from sandpool.loop.cache import Cache
 from sandpool.loop.index import controller_of
 from sandpool.model import labels
 from sandpool.model.conditions import is_true
-from sandpool.model.metadata import Key, Uid
+from sandpool.model.metadata import Uid
 from sandpool.model.pod import Node
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
@@ -47,7 +47,7 @@ class Feed:
         self._sandboxes, self._pools, self._templates, self._nodes = sandboxes, pools, templates, nodes
         self._wake = wake
         self._members = sandboxes.index(controller_of)
-        self._users = pools.index(lambda pool: (Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name),))
+        self._users = pools.index(lambda pool: (pool.template_key,))
 
     def connect(self) -> None:
         self._templates.subscribe(self._template)

@@ -33,7 +33,7 @@ class Staleness:
 
     def template_of(self, pool: SandboxWarmPool) -> SandboxTemplate | None:
         """The template that the pool refers to; one that is being deleted makes no more sandboxes."""
-        found = self._templates.get(Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name))
+        found = self._templates.get(pool.template_key)
         return None if found is None or found.metadata.leaving else found
 
     def blueprint(self, template: SandboxTemplate) -> str:

@@ -21,8 +21,8 @@ def binding(claim: SandboxClaim, sandbox: Sandbox, now: datetime, *, has_status:
     """`has_status`: whether the server's claim has a status, even an empty one, which looks like none from here. Without it
     a claim that shows nothing is taken to have none; if that fails although nothing is bound, the other form is right."""
     status = claim.status
-    bound = _json(BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips))
-    conditions = _json(bound_conditions(claim, sandbox, now))
+    bound = as_json(BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips))
+    conditions = as_json(bound_conditions(claim, sandbox, now))
     if has_status is None:
         has_status = bool(status.conditions) or status.sandbox is not None
     same_claim = {"op": "test", "path": "/metadata/uid", "value": str(claim.metadata.uid)}
@@ -65,5 +65,5 @@ def bound_as_seen(seen: BoundSandbox | None) -> dict[str, Json]:
     return {"op": "test", "path": "/status/sandbox/name", "value": seen.name or None}
 
 
-def _json(value: object) -> Json:
+def as_json(value: object) -> Json:
     return msgspec.json.decode(msgspec.json.encode(value))

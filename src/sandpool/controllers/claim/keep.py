@@ -114,11 +114,15 @@ class Keeper:
             return await self._publisher.publish(claim, status), True
         async with asyncio.TaskGroup() as beside:
             annotating = beside.create_task(self._publisher.annotate(claim, patch))
-            telling = beside.create_task(outcome_of(self._publisher.publish(claim, status)))
+            telling = beside.create_task(self._published(claim, status))
         told = telling.result()
         if isinstance(told, Exception):
             raise told
         return told, annotating.result()
+
+    async def _published(self, claim: SandboxClaim, status: SandboxClaimStatus) -> SandboxClaim | Exception | None:
+        """The call is made inside the task: one that is cancelled before its first step leaves no coroutine behind."""
+        return await outcome_of(self._publisher.publish(claim, status))
 
     async def _delete_surplus(self, view: ClaimView) -> None:
         """Only while the server, too, says that the claim has the other one."""

@@ -19,7 +19,7 @@ class Notes:
     first_seen: datetime
     waits_since: datetime | None = None  # since when it is looking for a sandbox
     first_ready: datetime | None = None  # when we published that it is ready, having been first to do so
-    told: SandboxClaimStatus | None = None  # what we wrote last, or are writing: news of it is no news
+    told: SandboxClaimStatus | None = None  # what we wrote last, are writing, or agreed with: news of it is no news
     taking: str = ""  # the sandbox that is being taken or created: to get it is no news either
     transfer: Sandbox | None = None  # a transfer whose end is not known, with the sandbox as it was before
     creation: bool = False  # a creation whose end is not known

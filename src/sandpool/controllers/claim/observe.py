@@ -39,7 +39,7 @@ class Observer:
         self.caches = caches
         self._owned = caches.sandboxes.index(controller_of)
         self._asking = caches.claims.index(_asks)
-        self._pools = caches.pools.index(lambda pool: (_template_key(pool),))
+        self._pools = caches.pools.index(lambda pool: (pool.template_key,))
         self._guarded = caches.templates.index(lambda template: (policy_key(template),))
 
     def view(self, key: Key, looked: str = "") -> ClaimView | None:
@@ -50,7 +50,7 @@ class Observer:
             return None
         owned = _oldest_first(self._owned.get(claim.metadata.uid))
         pool = caches.pools.get(pool_key(claim))
-        template = None if pool is None else _staying(caches.templates.get(_template_key(pool)))
+        template = None if pool is None else _staying(caches.templates.get(pool.template_key))
         return ClaimView(
             claim=claim,
             owned=owned,
@@ -95,10 +95,6 @@ class Observer:
 
 def pool_key(claim: SandboxClaim) -> Key:
     return Key(claim.metadata.namespace, claim.spec.warm_pool_ref.name)
-
-
-def _template_key(pool: SandboxWarmPool) -> Key:
-    return Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name)
 
 
 def _asks(claim: SandboxClaim) -> tuple[Key, ...]:

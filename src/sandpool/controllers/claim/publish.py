@@ -26,9 +26,10 @@ class Publisher:
     ) -> SandboxClaim | None:
         """The claim as it is afterwards; None if it is no more. Conflict: it changed meanwhile, look again. A status that
         shows nothing may be there or not: the form that fits is found by trying."""
+        # Also where we agree: an earlier write of ours, whose answer was lost, may still show up and say something else.
+        self._memory.of(claim).told = status
         if same(claim.status, status):
             return claim
-        self._memory.of(claim).told = status
         note("; ".join(f"tell {one.type} {one.status} {one.reason}" for one in status.conditions))
         shown = is_shown(claim)
         for form in (shown,) if shown else (False, True):

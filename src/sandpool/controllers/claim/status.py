@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from sandpool.controllers.claim.binding import bound_as_seen, bound_conditions
+from sandpool.controllers.claim.binding import as_json, bound_as_seen, bound_conditions
 from sandpool.model.claim import BoundSandbox, SandboxClaim, SandboxClaimStatus
 from sandpool.model.conditions import Condition, Truth, find, put, without
 from sandpool.model.patches import Json, Patch, json_patch
@@ -90,7 +90,7 @@ def status_patch(claim: SandboxClaim, new: SandboxClaimStatus, *, has_status: bo
     tests: list[dict[str, Json]] = [{"op": "test", "path": "/metadata/uid", "value": str(claim.metadata.uid)}]
     if pinned:
         tests.append({"op": "test", "path": "/metadata/generation", "value": claim.metadata.generation})
-    sandbox, conditions = _json(new.sandbox), _json(new.conditions)
+    sandbox, conditions = as_json(new.sandbox), as_json(new.conditions)
     if not has_status:
         value = {"conditions": conditions, **({} if sandbox is None else {"sandbox": sandbox})}
         tests.append({"op": "test", "path": "/status", "value": None})
@@ -109,7 +109,3 @@ def _bound(sandbox: Sandbox) -> BoundSandbox:
 
 def _by_type(conditions: Iterable[Condition]) -> list[Condition]:
     return sorted(conditions, key=lambda one: one.type)
-
-
-def _json(value: object) -> Json:
-    return msgspec.json.decode(msgspec.json.encode(value))

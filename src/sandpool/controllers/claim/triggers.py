@@ -14,11 +14,11 @@ from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.status import same
 from sandpool.controllers.claim.view import bound_name
+from sandpool.controllers.protection import policy_facts
 from sandpool.loop.controller import Controller
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import Condition, find
-from sandpool.model.core import NetworkPolicy
-from sandpool.model.labels import SANDBOX_NAME, TEMPLATE_REF, TEMPLATE_REF_HASH
+from sandpool.model.labels import SANDBOX_NAME
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
@@ -30,6 +30,12 @@ def concerns(claim: SandboxClaim) -> object:
     """What of a claim its own controller reads and does not write. Its status is compared with what was written."""
     meta = claim.metadata
     return meta.uid, meta.generation, meta.leaving, SANDBOX_NAME in meta.labels
+
+
+def misnamed(claim: SandboxClaim) -> tuple[str, str] | None:
+    """The sandbox that the annotation names to other tools, and the one that the claim has, where these are two."""
+    named, bound = claim.metadata.annotations.get(SANDBOX_NAME, ""), bound_name(claim)
+    return (named, bound) if named and bound and named != bound else None
 
 
 def decisive(sandbox: Sandbox) -> object:
@@ -59,12 +65,6 @@ def of_template(template: SandboxTemplate) -> object:
     return template.metadata.uid, template.metadata.leaving, template.metadata.generation
 
 
-def of_policy(policy: NetworkPolicy) -> object:
-    meta = policy.metadata
-    marks = meta.labels.get(TEMPLATE_REF_HASH), meta.annotations.get(TEMPLATE_REF)
-    return meta.uid, meta.leaving, marks, meta.owner_references
-
-
 @dataclass(frozen=True, slots=True)
 class Triggers:
     """Connects the caches with the queue. `ended` is called when a claim is no more."""
@@ -81,7 +81,7 @@ class Triggers:
         caches.sandboxes.subscribe(self._sandbox)
         self.loop.on(caches.pools, observer.asking, reduce=of_pool)
         self.loop.on(caches.templates, observer.asking_for, reduce=of_template)
-        self.loop.on(caches.policies, observer.asking_behind, reduce=of_policy)
+        self.loop.on(caches.policies, observer.asking_behind, reduce=policy_facts)
 
     def _claim(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
         if new is None:
@@ -90,6 +90,10 @@ class Triggers:
             return
         notes = self.memory.of(new)
         notes.gone_until = None
+        wrong = misnamed(new) if self.options.annotations else None
+        if wrong is not None and old is not None and misnamed(old) != wrong:
+            # A patch of an earlier leader may land late. Ours may be under way, so there is no hurry.
+            self.loop.wake(new.metadata.key, "another name", after=self.options.annotate_again)
         if old is None or concerns(old) != concerns(new):
             self.loop.wake(new.metadata.key, SandboxClaim.kind)
         elif same(old.status, new.status) or (notes.told is not None and same(new.status, notes.told)):

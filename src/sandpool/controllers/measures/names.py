@@ -109,7 +109,7 @@ class Names:
 
 
 def _template(pool: SandboxWarmPool | None) -> Key | None:
-    return None if pool is None else Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name)
+    return None if pool is None else pool.template_key
 
 
 def tally(counts: dict[N, int], name: N, by: int) -> None:

@@ -11,6 +11,7 @@ from sandpool.controllers.pool.memory import Memory
 from sandpool.controllers.pool.observe import Caches, Mark, orphan_of
 from sandpool.controllers.pool.options import Options
 from sandpool.controllers.pool.roster import Roster
+from sandpool.controllers.protection import policy_facts
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.index import Index
@@ -48,7 +49,7 @@ class Triggers:
         self.caches = caches
         self.clock = clock
         self.options = options
-        self.by_template: Index[SandboxWarmPool, Key] = caches.pools.index(template_of)
+        self.by_template: Index[SandboxWarmPool, Key] = caches.pools.index(lambda pool: (pool.template_key,))
         self.by_mark: Index[SandboxWarmPool, Mark] = caches.pools.index(mark_of)
 
     def connect(self, ledger: Ledger) -> None:
@@ -57,7 +58,7 @@ class Triggers:
         caches.pools.subscribe(partial(self._status, ledger))
         loop.on(caches.pools, lambda pool: (pool.metadata.key,), reduce=_of_pool, priority=Priority.SECOND)
         loop.on(caches.templates, self._of_template_name, reduce=_of_template, priority=Priority.SECOND)
-        loop.on(caches.policies, self._of_policy_template, reduce=_of_policy, priority=Priority.SECOND)
+        loop.on(caches.policies, self._of_policy_template, reduce=policy_facts, priority=Priority.SECOND)
         loop.on(caches.sandboxes, self._of_orphan, reduce=_orphaned, priority=Priority.SECOND, cause="orphan")
 
     def _member(self, key: Key, memory: Memory, old: Member | None, new: Member | None) -> None:
@@ -95,10 +96,6 @@ class Triggers:
         return [key for mark in orphan_of(sandbox) for key in _keys(self.by_mark.get(mark))]
 
 
-def template_of(pool: SandboxWarmPool) -> tuple[Key, ...]:
-    return (Key(pool.metadata.namespace, pool.spec.sandbox_template_ref.name),)
-
-
 def mark_of(pool: SandboxWarmPool) -> tuple[Mark, ...]:
     return ((pool.metadata.namespace, name_hash(pool.metadata.name)),)
 
@@ -114,12 +111,6 @@ def _of_pool(pool: SandboxWarmPool) -> object:
 
 def _of_template(template: SandboxTemplate) -> object:
     return template.metadata.uid, template.metadata.generation, template.metadata.leaving
-
-
-def _of_policy(policy: NetworkPolicy) -> object:
-    meta = policy.metadata
-    marks = meta.labels.get(labels.TEMPLATE_REF_HASH), meta.annotations.get(labels.TEMPLATE_REF)
-    return meta.uid, meta.leaving, marks, meta.owner_references
 
 
 def _orphaned(sandbox: Sandbox) -> object:

@@ -119,9 +119,9 @@ class SandboxController:
         if plan.decided_on is not None:
             notes = self._memory.of(plan.decided_on.uid)
             if outcome.made:
-                notes.makes(self._clock.monotonic())
+                notes.made.count(self._clock.monotonic())
             if plan.unmakes:
-                notes.unmade()
+                notes.made.end()
         return outcome
 
     def _holds(self, key: Key, plan: Plan) -> bool:
@@ -141,7 +141,7 @@ class SandboxController:
             notes.untold, notes.told = None, sandbox.status
             return None
         if not urgent(sandbox.status, status):
-            patient = pooled(sandbox) and beginning(sandbox.status, status)
+            patient = pooled(sandbox) and beginning(view, status)
             most = self._options.patience if patient else self._options.moment
             wait = notes.waits_since(self._clock.monotonic()) + most - self._clock.monotonic()
             if wait > _TICK:
@@ -152,7 +152,9 @@ class SandboxController:
             answer = await self._writes.patch_status(SANDBOXES, key.name, patch, key.namespace)
         except NotFound:
             return None  # the watch will say so
-        notes.untold, notes.told = None, answer.status  # the same, but not kept twice
+        notes.untold = None
+        if answer.status == status:
+            notes.told = answer.status  # not kept twice
         for one in news(sandbox.status, status):
             self._events.emit(SANDBOXES, sandbox, one.kind, one.reason, one.message, one.action)
         return None

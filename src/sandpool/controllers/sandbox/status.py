@@ -98,10 +98,12 @@ def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
     return _awaited(old) != _awaited(new)
 
 
-def beginning(old: SandboxStatus, new: SandboxStatus) -> bool:
+def beginning(view: SandboxView, new: SandboxStatus) -> bool:
     """Nothing has been told yet, and there is nothing to tell but that it starts."""
     scheduled, healthy = find(new.conditions, Type.POD_SCHEDULED), find(new.conditions, Type.HEALTHY)
-    return not old.conditions and healthy is None and (scheduled is None or scheduled.status != Truth.FALSE)
+    stuck = (scheduled is not None and scheduled.status == Truth.FALSE) or healthy is not None
+    held_up = view.own_pod is not None and view.own_pod.held_up != ""
+    return not view.sandbox.status.conditions and not stuck and not held_up
 
 
 def _awaited(status: SandboxStatus) -> tuple[object, ...]:
@@ -240,10 +242,11 @@ def _pod_ready(view: SandboxView, pod: Pod | None) -> tuple[bool, str]:
         return False, "The pod does not exist"
     if view.departing(pod):
         return False, "The pod is going away"
+    held_up = f" ({pod.held_up})" if pod.held_up else ""
     if pod.status.phase != Phase.RUNNING:
-        return False, f"The pod's phase is {pod.status.phase or Phase.PENDING}"
+        return False, f"The pod's phase is {pod.status.phase or Phase.PENDING}{held_up}"
     if not pod.ready:
-        return False, "The pod is running but not ready"
+        return False, f"The pod is running but not ready{held_up}"
     if not pod.ips:
         return False, "The pod is ready but has no address"
     return True, "The pod is ready"

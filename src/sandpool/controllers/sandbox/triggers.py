@@ -64,7 +64,7 @@ def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Calla
         return Haste.NOW
     if _progress(old) == _progress(new):
         return Haste.NEVER
-    if _stuck(new):
+    if _stuck(new) or (new.held_up and not old.held_up):
         return Haste.SOON
     return Haste.LATE if sandbox.status.conditions else _beginning(sandbox)
 
@@ -87,7 +87,7 @@ def _progress(pod: Pod) -> tuple[object, ...]:
     said = pod.condition(Type.POD_SCHEDULED)
     scheduled = (said.status, said.reason, said.message) if said else None
     told = pod.status.phase, pod.status.reason, pod.status.message, pod.ready, pod.ips, pod.spec.node_name
-    return scheduled, told, pod.metadata.annotations.get(keys.POD_SPEC_HASH)
+    return scheduled, told, pod.held_up, pod.metadata.annotations.get(keys.POD_SPEC_HASH)
 
 
 def _stuck(pod: Pod) -> bool:

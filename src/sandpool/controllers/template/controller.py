@@ -24,12 +24,13 @@ from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, Kind, NullEvents
 from sandpool.loop.outcome import Done
 from sandpool.loop.queue import Priority
+from sandpool.loop.streak import Streak
 from sandpool.loop.writes import Writes
 from sandpool.model import labels
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.event_reasons import EventReason
 from sandpool.model.kinds import NETWORK_POLICIES, TEMPLATES
-from sandpool.model.metadata import Key, Object
+from sandpool.model.metadata import Key, Object, Uid
 from sandpool.model.names import name_hash
 from sandpool.model.pod import Pod
 from sandpool.model.sandbox import Sandbox
@@ -39,6 +40,7 @@ from sandpool.telemetry.story import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 NAME = "template"
+_MOMENT = 1.0  # seconds before a policy is made for the third time, doubling
 CONFLICT = EventReason.NETWORK_POLICY_CONFLICT
 
 
@@ -70,6 +72,9 @@ class TemplateController:
         self._caches = caches
         self._events = events
         self._options = options
+        self._clock = clock
+        self._made: dict[Uid, Streak] = {}  # policies that were made, by the template
+        caches.templates.subscribe(self._forget)
         self._policies = caches.policies.index(_by_hash)
         self._namesakes = caches.templates.index(lambda one: (_mark(one.metadata.key),))
         self._protected = (caches.sandboxes.index(_by_hash), caches.pods.index(_by_hash))
@@ -82,9 +87,30 @@ class TemplateController:
     async def reconcile(self, key: Key) -> Done:
         view = self.observe(key)
         plan = plan_template(view, self._options)
+        if plan.creates and (wait := self._wait(view)) is not None:
+            if wait > 0:
+                return Done(again_after=wait)
+            view = await self._confirmed(key)
+            plan = plan_template(view, self._options)
         await self.apply(key, plan)
         self.publish(view, plan)
         return Done()
+
+    def _wait(self, view: TemplateView) -> float | None:
+        """Seconds until the policy may be made again; None: it was not made before."""
+        made = None if view.template is None else self._made.get(view.template.metadata.uid)
+        if made is None or made.at is None:
+            return None
+        return made.at + made.delay(_MOMENT) - self._clock.monotonic()
+
+    async def _confirmed(self, key: Key) -> TemplateView:
+        """The policy was made, and somebody deleted it. Perhaps another leader, who knows that the template is gone: the server is
+        asked. What is deleted again and again is made less and less often."""
+        try:
+            await self._writes.get(TEMPLATES, key.name, key.namespace)
+        except NotFound:
+            pass  # and the cache knows it now
+        return self.observe(key)
 
     def observe(self, key: Key) -> TemplateView:
         mark, template = _mark(key), self._caches.templates.get(key)
@@ -134,10 +160,21 @@ class TemplateController:
                 await writes.patch(TEMPLATES, key.name, patch, namespace)
             case CreatePolicy(body):
                 await writes.create(NETWORK_POLICIES, body, namespace)
+                self._streak(key).count(self._clock.monotonic())
             case PatchPolicy(name, patch):
                 await writes.patch(NETWORK_POLICIES, name, patch, namespace)
             case DeletePolicy(name, preconditions):
+                self._streak(key).end()  # by our own will
                 await writes.delete(NETWORK_POLICIES, name, namespace, preconditions=preconditions)
+
+    def _streak(self, key: Key) -> Streak:
+        """Of a template that is gone already nobody keeps it."""
+        template = self._caches.templates.get(key)
+        return Streak() if template is None else self._made.setdefault(template.metadata.uid, Streak())
+
+    def _forget(self, old: SandboxTemplate | None, new: SandboxTemplate | None) -> None:
+        if old is not None and new is None:
+            self._made.pop(old.metadata.uid, None)
 
     def publish(self, view: TemplateView, plan: Plan) -> None:
         """A template has no status: what a person should know is an Event."""

@@ -68,6 +68,10 @@ class Plan:
     steps: tuple[Step, ...] = ()
     conflict: str = ""  # a policy of the name is somebody else's: for an Event
 
+    @property
+    def creates(self) -> bool:
+        return any(isinstance(step, CreatePolicy) for step in self.steps)
+
 
 def plan_template(view: TemplateView, options: Options) -> Plan:
     template, policy = view.template, view.policy

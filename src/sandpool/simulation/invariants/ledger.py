@@ -28,6 +28,7 @@ class Ledger:
         self.makers: dict[Uid, str] = {}  # of sandboxes
         self.born: dict[Uid, Revision] = {}
         self.givers: dict[Uid, str] = {}  # who gave a sandbox to the claim that has it
+        self.edited: dict[Uid, float] = {}  # when the spec of a claim was last changed
 
     def enter(self, step: Step) -> None:
         """After the judgement: now it is so."""
@@ -35,6 +36,8 @@ class Ledger:
             self._enter_sandbox(step)
         elif step.resource is CLAIMS:
             self._enter_other(step, self.claims)
+            if step.old is not None and step.old.metadata.generation != step.object.metadata.generation:
+                self.edited[step.object.metadata.uid] = step.at
         elif step.resource is POOLS:
             self._enter_other(step, self.pools)
 

@@ -96,6 +96,8 @@ def claimed_is_sacred(ledger: Ledger, step: Step) -> Iterator[str]:
         claim = ledger.claims.get(owner.uid)
         if claim is None or claim.metadata.leaving or claim.status.sandbox is None:
             return
+        if ledger.edited.get(owner.uid, -1.0) >= _began(step):
+            return  # more time was given after it had looked: no write can test two objects
         if claim.status.sandbox.name == name.name and not expired(claim_end(claim), moment(step.at)):
             yield f"3: sandbox {name}, which claim {owner.name} shows to its user, was deleted by {step.author}"
 

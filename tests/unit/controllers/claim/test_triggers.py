@@ -19,6 +19,7 @@ from sandpool.loop.outcome import Done
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.codec import convert
 from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, NODES, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.labels import SANDBOX_NAME
 from sandpool.model.metadata import Key
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.story import Story
@@ -253,3 +254,18 @@ def test_a_claim_that_is_gone_is_cleared_up_after() -> None:
     desk.claim("d", uid="another")
     assert [claim.metadata.uid for claim in desk.ended] == ["c-uid", "d-uid"], "its successor is another claim"
     assert desk.woken() == ["d"]
+
+
+def test_an_annotation_that_names_another_sandbox_wakes_its_claim_in_a_while() -> None:
+    desk = a_desk()
+    desk.claim("bound", status=BOUND, annotations={SANDBOX_NAME: "m"})
+    desk.claim("unbound", annotations={SANDBOX_NAME: "lost"})
+    desk.clock.advance(60)
+    assert desk.woken() == []
+    desk.claim("bound", status=BOUND, annotations={SANDBOX_NAME: "lost"})
+    assert desk.woken() == []
+    desk.clock.advance(Options().annotate_again)
+    assert desk.woken() == ["bound"]
+    desk.claim("bound", status=BOUND, annotations={SANDBOX_NAME: "lost", "a": "b"})
+    desk.clock.advance(60)
+    assert desk.woken() == [], "once for each wrong name"

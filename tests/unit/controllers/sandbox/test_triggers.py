@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from sandpool.controllers.sandbox.memory import Memory
@@ -22,6 +23,7 @@ from sandpool.loop.outcome import Done
 from sandpool.loop.queue import Priority
 from sandpool.model.labels import POD_NAME, WARM_POOL
 from sandpool.model.metadata import Key, Revision
+from sandpool.model.pod import Pod, PodStatus
 from sandpool.model.sandbox import SandboxStatus
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.story import Story
@@ -45,6 +47,7 @@ from unit.controllers.sandbox.views import (
 
 TOLD = sandbox(status=SandboxStatus(conditions=(condition("Ready", "False"),)))
 STUCK = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+WAITING_FOR_NOTHING = pod(phase="Pending", ips=(), node="", conditions=[STUCK])
 WAITING = pod(phase="Pending", ips=(), node="", conditions=[SCHEDULED])
 
 
@@ -82,6 +85,33 @@ def test_how_soon_a_pod_matters(old: Any, new: Any, haste: Haste) -> None:
 
 def test_the_first_progress_is_told_sooner_than_the_next() -> None:
     assert pod_haste(pending(), WAITING, sandbox(), in_order) is Haste.SOON
+
+
+def test_of_a_member_that_waits_in_its_pool_nobody_asks_before_it_is_ready() -> None:
+    member = sandbox(owner=POOL)
+    assert pod_haste(None, pending(), member, in_order) is Haste.LATE
+    assert pod_haste(pending(), WAITING, member, in_order) is Haste.LATE
+    assert pod_haste(pending(), WAITING_FOR_NOTHING, member, in_order) is Haste.SOON
+    assert pod_haste(WAITING, pod(), member, in_order) is Haste.NOW
+
+
+def held_up(reason: str, message: str = "") -> Pod:
+    state = {"waiting": {"reason": reason, "message": message}}
+    body = {"phase": "Pending", "containerStatuses": [{"name": "main", "state": state}]}
+    return msgspec.structs.replace(WAITING, status=msgspec.convert(body, PodStatus))
+
+
+def test_a_container_that_cannot_start_is_told_soon_and_not_again_for_each_attempt() -> None:
+    pulling, failed, resting = (
+        held_up("ContainerCreating"),
+        held_up("ErrImagePull", "denied"),
+        held_up("ImagePullBackOff"),
+    )
+    assert pod_haste(pulling, failed, TOLD, in_order) is Haste.SOON
+    assert pod_haste(failed, resting, TOLD, in_order) is Haste.NEVER
+    assert (failed.held_up, resting.held_up) == ("container main waits: ImagePullBackOff",) * 2
+    wrong = held_up("CreateContainerConfigError", 'secret "s" not found')
+    assert wrong.held_up == 'container main waits: CreateContainerConfigError: secret "s" not found'
 
 
 def test_metadata_matters_when_it_is_wrong() -> None:

@@ -262,3 +262,53 @@ async def test_n4_names_in_other_namespaces_do_not_meet() -> None:
 
 async def policies(api: FlakyApi) -> list[str]:
     return [one.metadata.name for one in (await api.list(NETWORK_POLICIES, "default")).items]
+
+
+class SlowTemplates(FlakyApi):
+    """`flow` holds back the watch of templates and no other."""
+
+    def watch(self, resource: Any, namespace: str = "", **options: Any) -> Any:
+        return (super() if resource == TEMPLATES else self._api).watch(resource, namespace, **options)
+
+
+async def test_for_a_template_that_is_gone_no_policy_is_made_again() -> None:
+    """Another leader knows that it is gone, and deletes what we make."""
+    async with a_cluster() as api, at_work(slow := SlowTemplates(api)) as process:
+        await api.create(TEMPLATES, template("t"), "default")
+        await settle()
+        slow.flow.clear()
+        slow.calls.clear()
+        await api.delete(TEMPLATES, "t", "default")
+        for _ in range(5):
+            if await policy(api) is not None:
+                await api.delete(NETWORK_POLICIES, POLICY, "default")
+            await settle()
+        assert process.writes() == []
+        assert slow.calls.count("get sandboxtemplates") == 1
+        slow.flow.set()
+
+
+async def test_a_policy_that_is_deleted_again_and_again_is_made_less_and_less_often() -> None:
+    async with a_cluster() as api, at_work(FlakyApi(api)) as process:
+        await api.create(TEMPLATES, template("t"), "default")
+        for _ in range(2000):  # 20 seconds
+            if await policy(api) is not None:
+                await api.delete(NETWORK_POLICIES, POLICY, "default")
+            await asyncio.sleep(0.01)
+        assert 3 <= process.writes().count("create networkpolicies") <= 7
+        await asyncio.sleep(30)
+        assert await policy(api) is not None
+
+
+async def test_who_manages_a_network_now_and_then_does_not_wait() -> None:
+    async with a_cluster() as api, at_work(FlakyApi(api)) as process:
+        await api.create(TEMPLATES, template("t"), "default")
+        await settle()
+        for _ in range(4):
+            for management in ("Unmanaged", "Managed"):
+                await api.patch(
+                    TEMPLATES, "t", merge_patch({"spec": {"networkPolicyManagement": management}}), "default"
+                )
+                await settle()
+            assert await policy(api) is not None
+        assert not [call for call in process.api.calls if call.startswith("get")]
