@@ -238,3 +238,27 @@ async def test_a_call_that_hangs_for_ever(members: int, call: tuple[str, str], m
 
 async def pool_uid(life: Life) -> Uid:
     return (await life.api.get(POOLS, "p", "default")).metadata.uid
+
+
+# A sandbox that is gone, and a pool that is not there
+
+
+@pytest.mark.parametrize("when", ["later", "while it is told"])
+async def test_a_claim_that_lost_its_sandbox_and_has_no_pool_is_served_when_the_pool_is_back(when: str) -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish()
+        await life.claim()
+        await life.settle()
+        assert await life.has() == "m0"
+        await life.api.delete(POOLS, "p", "default")
+        await life.settle()
+        telling = asyncio.Event()
+        if when == "while it is told":
+            life.faulty.on("patch_status", "sandboxclaims").hold(telling)
+        await life.api.delete(SANDBOXES, "m0", "default")
+        await asyncio.sleep(0.1)
+        await life.pool()
+        await asyncio.sleep(0.1)
+        telling.set()
+        await life.settle(3)
+        assert await life.has() == "c", "it started one of its own"

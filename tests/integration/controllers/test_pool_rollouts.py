@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -196,3 +197,18 @@ async def test_members_that_were_made_behind_other_walls_are_replaced() -> None:
         after = await cluster.members()
         assert len(after) == 2
         assert not uids(after) & uids(before)
+
+
+async def test_a_template_that_is_changed_back_in_the_middle_of_it_spares_the_members_that_were_to_go() -> None:
+    async with a_pool_cluster() as cluster:
+        members = await cluster.filled(4, updateStrategy=ROLLING)
+
+        async def change_back() -> None:
+            await cluster.edit_template(image="python")
+            await asyncio.sleep(0.1)
+
+        met = cluster.before("create", change_back)  # the new members are made first
+        await cluster.edit_template()
+        await cluster.settle(3)
+        assert met
+        assert uids(members) <= uids(await cluster.members())

@@ -17,7 +17,7 @@ from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.prepare import catch_up_at_last
 from sandpool.controllers.claim.publish import Publisher
-from sandpool.controllers.claim.steps import Look, said
+from sandpool.controllers.claim.steps import Ask, Hold, Look, Refuse, Start, said
 from sandpool.controllers.claim.triggers import Triggers
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.controllers.claim.work import Work
@@ -38,6 +38,7 @@ __all__ = ["Caches", "ClaimController"]
 NAME = "claim"
 LIMITS = Limits(workers=16)
 """A server has a fixed rate: more claims at once would only make each of them wait for all the others."""
+SEARCHING = (Ask, Start, Refuse, Hold)
 STEPS = 12
 """Of one reconcile; a claim that needs more is in the middle of a storm, and comes back after the others."""
 
@@ -126,6 +127,7 @@ class ClaimController:
             view = now
             step = next_step(view, self._options.label_domains, self._clock.now())
             note(said(step))
+            self._observer.searches(view.claim, searching=isinstance(step, SEARCHING))
             if isinstance(step, Look):
                 looked = step.name
             done = await self._work.do(step, view)
@@ -151,4 +153,5 @@ class ClaimController:
         if notes is not None and notes.at_work:
             return
         self._memory.drop(claim.metadata.uid)
+        self._observer.searches(claim, searching=False)
         self.wake(self._assigner.forget(claim.metadata.uid))

@@ -34,11 +34,38 @@ class Caches:
     nodes: Cache[Node]
 
 
+class Bereft:
+    """Claims that lost their sandbox and look for another, by pool. Their status still names the one that is gone."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Key, Key] = {}
+        self._claims: dict[Key, dict[Key, None]] = {}
+
+    def __contains__(self, claim: object) -> bool:
+        return claim in self._pools
+
+    def of(self, pool: Key) -> Iterable[Key]:
+        return tuple(self._claims.get(pool, ()))
+
+    def put(self, claim: Key, pool: Key) -> None:
+        self.drop(claim)
+        self._pools[claim] = pool
+        self._claims.setdefault(pool, {})[claim] = None
+
+    def drop(self, claim: Key) -> None:
+        pool = self._pools.pop(claim, None)
+        if pool is not None:
+            del self._claims[pool][claim]
+            if not self._claims[pool]:
+                del self._claims[pool]
+
+
 class Observer:
     def __init__(self, caches: Caches) -> None:
         self.caches = caches
         self._owned = caches.sandboxes.index(controller_of)
         self._asking = caches.claims.index(_asks)
+        self._bereft = Bereft()
         self._pools = caches.pools.index(lambda pool: (pool.template_key,))
         self._guarded = caches.templates.index(lambda template: (policy_key(template),))
 
@@ -68,10 +95,22 @@ class Observer:
         name = sandbox.metadata.annotations.get(TEMPLATE_REF, "")
         return self.caches.templates.get(Key(sandbox.metadata.namespace, name)) if name else None
 
-    # Whom something concerns: only claims that have no sandbox yet
+    # Whom something concerns: only claims that have no sandbox, or none any more
+
+    def searches(self, claim: SandboxClaim, *, searching: bool) -> None:
+        """Noted in the moment of the decision: what comes while it is still being told must wake the claim, too."""
+        if searching and bound_name(claim):
+            self._bereft.put(claim.metadata.key, pool_key(claim))
+        else:
+            self._bereft.drop(claim.metadata.key)
 
     def asking(self, pool: SandboxWarmPool) -> Iterable[Key]:
-        return [claim.metadata.key for claim in self._asking.get(pool.metadata.key)]
+        key = pool.metadata.key
+        return [*(claim.metadata.key for claim in self._asking.get(key)), *self._bereft.of(key)]
+
+    def wants_name(self, claim: SandboxClaim) -> bool:
+        """Whether the claim may want to start a sandbox of its own name."""
+        return not bound_name(claim) or claim.metadata.key in self._bereft
 
     def asking_for(self, template: SandboxTemplate) -> Iterable[Key]:
         return [key for pool in self._pools.get(template.metadata.key) for key in self.asking(pool)]

@@ -129,7 +129,7 @@ class Triggers:
         if (claim := self.observer.owning(sandbox)) is not None:
             self.loop.wake(claim.metadata.key, "lost sandbox")
         named = self.observer.caches.claims.get(sandbox.metadata.key)
-        if named is not None and not bound_name(named):
+        if named is not None and self.observer.wants_name(named):
             self.loop.wake(named.metadata.key, "free name")
 
 

@@ -66,7 +66,7 @@ class Hands:
         await self._maker.make(view, blueprint, memory, plan.creates, current, outcome)
         gone: list[Job] = [partial(self._remover.remove, pool, memory, one, outcome) for one in plan.removals]
         gone += [partial(self._remover.discard, pool, orphan, outcome) for orphan in plan.discard]
-        await run(gone, most, most)
+        await run([partial(_while, current, job) for job in gone], most, most)
 
     async def _mend(
         self, pool: SandboxWarmPool, memory: Memory, again_at: datetime, outcome: Outcome, name: str, uid: Uid
@@ -88,6 +88,11 @@ class Hands:
             return False
         memory.mended[uid] = again_at
         return True
+
+
+async def _while(current: Current, job: Job) -> bool:
+    """Members were made meanwhile: whoever has changed the pool or its template since then has woken us."""
+    return await job() if current() else True
 
 
 def _owned(sandbox: Sandbox, pool: SandboxWarmPool) -> dict[str, Any] | None:

@@ -29,8 +29,8 @@ def plan_sandbox(view: SandboxView, options: Options, now: datetime) -> Plan:
         pod: Part = (plan_suspension(view), "")
     else:
         pod = plan_pod(view, options, storage_usable=storage.usable)
-    # With several pods behind one selector a Service would send traffic to any of them.
-    unclear = view.ambiguous and not view.sandbox.spec.suspended
+    # With several pods behind one selector a Service would send traffic to any of them. To remove it is always right.
+    unclear = view.ambiguous and not view.sandbox.spec.suspended and view.sandbox.spec.service is not False
     service: Part = ((), "") if unclear else plan_service(view)
     refused = (*storage.refused, pod[1], service[1])
     return Plan(

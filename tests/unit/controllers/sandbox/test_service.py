@@ -188,3 +188,10 @@ def test_a_name_that_no_service_can_have_is_refused_with_the_way_out() -> None:
     plan = plan_of(sandbox(name="0box", spec=WANTED))
     assert verbs(plan) == ["create Pod 0box"]
     assert "no Service can be called 0box" in plan.refused[0]
+
+
+def test_with_several_pods_a_service_is_not_made_but_one_that_is_unwanted_goes() -> None:
+    strays = pod("one"), pod("two")
+    assert [verb for verb in verbs(plan_of(sandbox(spec=WANTED), *strays)) if "Service" in verb] == []
+    unwanted = plan_of(sandbox(spec={"service": False}), *strays, service())
+    assert [type(step).__name__ for step in unwanted.steps] == ["Delete"]
