@@ -13,6 +13,8 @@ from support import kube_server
 from support.kube_process import Controller, controller
 from support.kube_stage import Stage, User, a_stage, a_user
 
+pytest.register_assert_rewrite("support.agent_sandbox_sdk")
+
 
 @pytest.fixture(scope="package")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
