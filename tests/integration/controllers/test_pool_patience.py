@@ -44,6 +44,20 @@ async def test_a_member_that_never_becomes_ready_is_replaced_ever_more_slowly() 
         ]
 
 
+async def test_patience_that_ends_while_something_is_being_told_is_not_forgotten() -> None:
+    async with a_pool_cluster() as cluster:
+        (member,) = await cluster.filled(1)
+        await cluster.report(member.metadata.name, ready=False)
+        await cluster.settle(290)
+        told = asyncio.Event()
+        cluster.faulty.on("patch_status", "sandboxwarmpools").hold(told)
+        await cluster.edit(updateStrategy=RECREATE)  # a new generation is told at once
+        await asyncio.sleep(20)
+        told.set()
+        await cluster.settle(3)
+        assert not uids(await cluster.members()) & uids([member])
+
+
 async def test_a_day_of_a_broken_template_is_few_sandboxes() -> None:
     async with a_pool_cluster() as cluster:
         await cluster.template()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from integration.controllers.box_cluster import Cluster, a_box_cluster, controlled
-from sandpool.kube.errors import InternalError, SandpoolError, Unreachable
+from sandpool.kube.errors import Conflict, InternalError, SandpoolError, Unreachable
 from sandpool.model.kinds import PODS, SANDBOXES
 from sandpool.model.labels import ADOPTABLE, SANDBOX_NAME_HASH
 from sandpool.model.names import name_hash
@@ -311,3 +311,13 @@ async def test_the_end_of_a_sandbox_is_not_told_of_its_successor() -> None:
         told = [made for made in cluster.counted.calls if made.verb == "patch_status" and "Expired" in str(made.patch)]
         assert len(told) == 1, "of the first one"
         assert await cluster.ready() == ("False", "DependenciesNotReady")
+
+
+async def test_a_conflict_that_is_about_something_else_does_not_spare_the_pod() -> None:
+    async with a_box_cluster() as cluster:
+        await cluster.running()
+        cluster.flaky.before = Faults("delete", "pods", 1, Conflict("the server could not decide"))
+        await cluster.edit(operatingMode="Suspended")
+        await cluster.settle(1)
+        assert cluster.counted.count("delete", "pods", "Conflict") == 1
+        assert (await cluster.pod()).metadata.leaving

@@ -81,6 +81,7 @@ class PoolController:
         memory = self._ledger.memory(pool)
         memory.pardon(self._clock.monotonic())
         await self._hands.settle(pool, memory, outcome)
+        began = self._clock.now()
         decided = await self._decided(pool, memory)
         if decided is None:
             return Done()  # it is going, or another one: that has woken us
@@ -90,7 +91,7 @@ class PoolController:
         await self._hands.apply(view, memory, plan, current, outcome)
         wait = await self._publish(key, memory)
         outcome.raise_all()
-        again_at = look_again_at(plan, memory.roster, self._clock.now())
+        again_at = look_again_at(plan, memory.roster, began)
         return Done(again_at=again_at, again_after=self._again(memory, plan, outcome, wait))
 
     async def _decided(self, pool: SandboxWarmPool, memory: Memory) -> tuple[PoolView, Plan] | None:

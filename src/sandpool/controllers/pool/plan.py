@@ -89,9 +89,10 @@ def plan_pool(view: PoolView, options: Options, now: datetime) -> Plan:
     )
 
 
-def look_again_at(plan: Plan, roster: Roster, now: datetime) -> datetime | None:
-    """When to look again, asked when the plan has been carried out: new members have their patience, too."""
-    moments = (plan.look_again_at, roster.next_due(now))
+def look_again_at(plan: Plan, roster: Roster, began: datetime) -> datetime | None:
+    """When to look again, asked when the plan has been carried out: new members have their patience, too. A patience that
+    ended since `began`, while the plan was made and carried out, ended unseen."""
+    moments = (plan.look_again_at, roster.next_due(began))
     return min((moment for moment in moments if moment is not None), default=None)
 
 

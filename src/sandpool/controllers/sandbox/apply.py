@@ -90,6 +90,15 @@ async def _do(writes: Api, namespace: str, step: Step, outcome: Outcome) -> None
             except NotFound:
                 pass
             except Conflict:
-                if preconditions.revision is not None:
+                if preconditions.revision is not None or await _stays(writes, namespace, step):
                     raise
-                # Another object has the name now: the one that was meant is gone.
+
+
+async def _stays(writes: Api, namespace: str, step: Delete) -> bool:
+    """Whether it is still the object that was meant, and not another one of that name. A server has more than one reason for
+    a conflict."""
+    try:
+        meta = (await writes.get(step.resource, step.name, namespace)).metadata
+    except NotFound:
+        return False
+    return meta.uid == step.preconditions.uid and not meta.leaving
