@@ -29,10 +29,10 @@ format: $(READY) ## let the formatter and linter repair what they can
 	$(BIN)/ruff check --fix .
 
 test: $(READY) ## everything but the deep searches; under ten minutes
-	$(PYTEST) -n $(JOBS) -m "not long and not kube and not bench" $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long and not kube and not bench" $(ARGS)
 
 test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn
-	$(PYTEST) -n $(JOBS) --hypothesis-profile=search -m "long and not kube and not bench" $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal --hypothesis-profile=search -m "long and not kube and not bench" $(ARGS)
 
 test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, with Go, or from KUBEBUILDER_ASSETS)
 	$(BIN)/python tests/kube/build.py

@@ -195,14 +195,15 @@ class _Watching(Generic[T]):
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(min(self._ends_at, loop.time() + _BOOKMARK_EVERY), self._tick)
+        due = min(self._ends_at, loop.time() + _BOOKMARK_EVERY)
+        self._timer = loop.call_at(due, self._tick, due >= self._ends_at)
 
-    def _tick(self) -> None:
-        """The mark is made while the watcher still waits: only then has it surely missed nothing."""
-        now = asyncio.get_running_loop().time()
-        self._ended = now >= self._ends_at
+    def _tick(self, last: bool) -> None:
+        """The mark is made while the watcher still waits: only then has it surely missed nothing. Whether it is the `last` one
+        was decided when it was ordered: a timer may fire a hair before its time."""
+        self._ended = last
         if self._wait is not None and not self._wait.expired():  # else its mark is made, and it is about to take it
             self._mark = self._watch.bookmark()
-            self._wait.reschedule(now)
+            self._wait.reschedule(asyncio.get_running_loop().time())
         if not self._ended:
             self._schedule()

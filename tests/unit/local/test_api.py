@@ -129,10 +129,10 @@ async def test_two_ticks_before_the_watcher_runs_are_one(api: LocalApi, b: Bench
     async with watch as events:
         waiting = asyncio.create_task(anext(events))
         await asyncio.sleep(0)
-        watch._tick()
+        watch._tick(False)
         await asyncio.sleep(0)  # the wait is told to end, and has not run yet
         watch._timer.cancel()
-        watch._tick()
+        watch._tick(False)
         assert (await waiting).type is EventType.BOOKMARK
 
 
