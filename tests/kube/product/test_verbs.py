@@ -13,6 +13,7 @@ from sandpool.model.kinds import (
     POOLS,
     SANDBOXES,
     SERVICES,
+    TEMPLATES,
 )
 from support.kube_access import USER
 from support.kube_process import Controller
@@ -28,7 +29,7 @@ NOT_HERE = {
     **{("update", f"{kind.plural}/finalizers"): ON_ADMISSION for kind in (SANDBOXES, CLAIMS, POOLS)},
     **{
         ("get", kind.plural): AFTER_DOUBT
-        for kind in (SANDBOXES, CLAIMS, PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, NETWORK_POLICIES)
+        for kind in (SANDBOXES, CLAIMS, POOLS, TEMPLATES, PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, NETWORK_POLICIES)
     },
     ("patch", "events"): REPEATED,
 }

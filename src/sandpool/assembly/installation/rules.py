@@ -68,10 +68,10 @@ EXTENSIONS = (
     _rule(CLAIMS, "get list watch patch delete", "serve them, note when they were seen, end those that expired"),
     _rule(CLAIMS, "patch", "bind and publish", subresource="status"),
     _rule(CLAIMS, "update", _BLOCK, subresource="finalizers"),
-    _rule(POOLS, "list watch", "fill them"),
+    _rule(POOLS, "get list watch", "fill them, and ask whether one still exists before something is made for it again"),
     _rule(POOLS, "patch", "publish", subresource="status"),
     _rule(POOLS, "update", _BLOCK, subresource="finalizers"),
-    _rule(TEMPLATES, "list watch patch", "read blueprints, label them by the hash that their policy selects"),
+    _rule(TEMPLATES, "get list watch patch", "read blueprints, label them by the hash that their policy selects"),
     _rule(NETWORK_POLICIES, "get list watch create patch delete", "put walls around the sandboxes of a template"),
 )
 """For claims, pools and templates."""
