@@ -32,7 +32,7 @@ test: $(READY) ## everything but the deep searches; under ten minutes
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long and not kube and not bench" $(ARGS)
 
 test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn
-	$(PYTEST) -n $(JOBS) --dist worksteal --hypothesis-profile=search -m "long and not kube and not bench" $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -o timeout=1200 --hypothesis-profile=search -m "long and not kube and not bench" $(ARGS)
 
 test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, with Go, or from KUBEBUILDER_ASSETS)
 	$(BIN)/python tests/kube/build.py
