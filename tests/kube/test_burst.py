@@ -88,7 +88,7 @@ def held(writes: Counter[str], claims: int) -> None:
     assert writes["patch sandboxclaims/status"] == claims  # the bindings
     assert writes["patch sandboxclaims"] <= claims  # the annotations
     assert writes["create sandboxes"] == writes["create pods"] == writes["patch pods"] == claims
-    # One when it becomes Ready; one more where that takes longer than a second, to say so.
+    # One when it becomes Ready; one more where that takes longer than the controller has patience for, to say so.
     assert claims <= writes["patch sandboxes/status"] <= 2 * claims
     assert writes["patch sandboxwarmpools/status"] < 0.1 * claims
     assert sum(writes.values()) - sum(told.values()) <= claims  # at most one Event for each
