@@ -3,28 +3,27 @@
 A backend is told *what* to run by uid and is asked *how it is*, by `look`; it says *that* something changed by calling back.
 Orders (`start`, `restart`, `stop`) return as soon as the backend has taken them over: what becomes of them shows in `look`. So
 nobody waits inside a reconcile, and every order may be repeated.
-All methods run on the event loop's thread. They raise BackendError and nothing else.
+All methods run on the event loop's thread. They raise NodeError (its BackendError and those of the parts below) and nothing else.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from sandpool.kube.errors import SandpoolError
+import msgspec
+
+from sandpool.local.errors import NodeError
+from sandpool.local.images.port import Credential
+from sandpool.local.volumes.spec import VolumeSpec
 from sandpool.model.metadata import Key, Model, Uid
 
 
-class BackendError(SandpoolError):
-    """An order that could not be carried out. `reason` is one word that the pod's status shows, `message` says what and
-    what to do. The kubelet tries again, later each time."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.reason = reason
-        self.message = message
+class BackendError(NodeError):
+    """An order that could not be carried out."""
 
 
 class Unsupported(BackendError):
@@ -56,8 +55,37 @@ class ContainerPort(Model, frozen=True):
     protocol: str = "TCP"
 
 
+class Resources(Model, frozen=True):
+    limits: dict[str, str] = msgspec.field(default_factory=dict)
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class SecurityContext(Model, frozen=True):
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    read_only_root_filesystem: bool = False
+    privileged: bool = False
+
+
+class PodSecurityContext(Model, frozen=True):
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    fs_group: int | None = None
+    supplemental_groups: tuple[int, ...] = ()
+
+
+class VolumeMount(Model, frozen=True):
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+    read_only: bool = False
+
+
 class ContainerSpec(Model, frozen=True):
-    """A container as a backend reads it. Fields are added when a backend enforces them, not before."""
+    """A container as a backend reads it. Fields are added when a backend enforces them, not before. `env` is for the kubelet,
+    which looks up what it refers to: a backend takes `Workload.env`."""
 
     name: str = ""
     image: str = ""
@@ -66,12 +94,21 @@ class ContainerSpec(Model, frozen=True):
     working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
+    image_pull_policy: str = ""
+    resources: Resources = Resources()
+    security_context: SecurityContext = SecurityContext()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
+    termination_message_path: str = ""
 
 
 class WorkloadSpec(Model, frozen=True):
     """The part of a pod's spec that a backend reads."""
 
     hostname: str = ""
+    security_context: PodSecurityContext = PodSecurityContext()
     runtime_class_name: str | None = None
     init_containers: tuple[ContainerSpec, ...] = ()
     containers: tuple[ContainerSpec, ...] = ()
@@ -87,6 +124,12 @@ class Workload:
     spec: WorkloadSpec
     annotations: Mapping[str, str] = field(default_factory=dict)
     was: Running | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict, repr=False
+    )  # by container; all references looked up
+    volumes: tuple[VolumeSpec, ...] = ()
+    credentials: tuple[Credential, ...] = ()
 
 
 # How it is
@@ -244,6 +287,15 @@ class Backend(Protocol):
     async def exec(self, uid: Uid, container: str, command: Command, streams: Streams) -> Exit:
         """Runs a command in a started container until it ends. Cancelled, it ends the command and all its children first.
         UnknownPod if the container is not there, BackendError if the command cannot be started."""
+        ...
+
+    async def attach(self, uid: Uid, container: str, streams: Streams) -> Exit:
+        """The streams of a started container's own process, until it ends. Cancelled, it only lets go. Errors as in `exec`."""
+        ...
+
+    async def dial(self, uid: Uid, port: int) -> socket.socket:
+        """A connection to a TCP port inside: connected, non-blocking, the caller's. BackendError "ConnectionRefused" if
+        nobody listens there, UnknownPod if the pod is not here."""
         ...
 
     def logs(self, uid: Uid, container: str, *, previous: bool, follow: bool) -> AsyncIterator[bytes]:

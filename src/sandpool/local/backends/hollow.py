@@ -7,13 +7,13 @@ survives the process; a pod that ran before (`Workload.was`) is brought back as 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import isfinite
 from random import Random
 
-from sandpool.local.backends.addresses import Addresses
 from sandpool.local.backends.base import (
     BackendError,
     Changed,
@@ -30,6 +30,7 @@ from sandpool.local.backends.base import (
     Waiting,
     Workload,
 )
+from sandpool.local.network.addresses import Addresses
 from sandpool.loop.clock import Clock, Timer
 from sandpool.model.metadata import Uid
 
@@ -148,6 +149,14 @@ class HollowBackend:
     async def exec(self, uid: Uid, container: str, command: Command, streams: Streams) -> Exit:
         self._container(self._known(uid), container)
         raise Unsupported(self.name, "run commands")
+
+    async def attach(self, uid: Uid, container: str, streams: Streams) -> Exit:
+        self._container(self._known(uid), container)
+        raise Unsupported(self.name, "attach to containers")
+
+    async def dial(self, uid: Uid, port: int) -> socket.socket:
+        self._known(uid)
+        raise Unsupported(self.name, "be connected to")
 
     async def logs(self, uid: Uid, container: str, *, previous: bool, follow: bool) -> AsyncIterator[bytes]:
         self._container(self._known(uid), container)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from sandpool.kube.api import Api
-from sandpool.local.backends.base import Backend, BackendError
+from sandpool.local.backends.base import Backend
+from sandpool.local.errors import NodeError
 from sandpool.local.kubelet.apply import Hands
 from sandpool.local.kubelet.bind import NodeFacts
 from sandpool.local.kubelet.containers import Trouble
@@ -132,7 +133,7 @@ class Kubelet:
             note(step)
             try:
                 await self._hands.apply(view.pod, step)
-            except BackendError as error:
+            except NodeError as error:
                 if not isinstance(step, Start):
                     raise
                 return self._stumble(step, error)
@@ -173,7 +174,7 @@ class Kubelet:
         if self._backend.look(view.pod.metadata.uid) is not None:
             entry.trouble, entry.failures = None, 0
 
-    def _stumble(self, step: Start, error: BackendError) -> Done:
+    def _stumble(self, step: Start, error: NodeError) -> Done:
         """The pod cannot be started: its status will say why, and it is tried again, later each time."""
         pace, work = self._options.pace, step.workload
         entry = self._ledger.entry(work.key, work.uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from sandpool.local.backends.base import BackendError
+from sandpool.local.errors import NodeError
 
 
 class Addresses:
@@ -27,7 +27,7 @@ class Addresses:
             if address not in self._used:
                 self._used.add(address)
                 return address
-        raise BackendError(
+        raise NodeError(
             "NoAddress", f"all {last} addresses of {self._network} are in use; delete pods or choose a larger network"
         )
 

@@ -1,0 +1,15 @@
+"""What goes wrong on a node, told in a pod's words."""
+
+from __future__ import annotations
+
+from sandpool.kube.errors import SandpoolError
+
+
+class NodeError(SandpoolError):
+    """Something that a pod needs could not be had. `reason` is one word that the pod's status shows, `message` says what and
+    what to do. It is tried again, later each time."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
