@@ -30,6 +30,7 @@ from sandpool.local.backends.base import (
     Waiting,
     Workload,
 )
+from sandpool.local.errors import NodeError
 from sandpool.local.network.addresses import Addresses
 from sandpool.loop.clock import Clock, Timer
 from sandpool.model.metadata import Uid
@@ -175,7 +176,7 @@ class HollowBackend:
         now = self._clock.now()
         try:
             address = self._addresses.take()
-        except BackendError as error:
+        except NodeError as error:
             waiting = tuple(replace(c, state=Waiting(error.reason, error.message)) for c in pod.seen.containers)
             self._later(pod, "", 1.0, lambda: self._begin(pod))
             self._put(pod, replace(pod.seen, containers=waiting))
