@@ -1,0 +1,76 @@
+"""Which request goes where. Our own protocol is under /box/v1; beside it are the two that existing clients speak."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from sandpool.boxd.compat.first import FirstRuntime
+from sandpool.boxd.compat.sandboxd import SandboxdFiles
+from sandpool.boxd.files.root import Root
+from sandpool.boxd.files.serve import FileRequests
+from sandpool.boxd.http.connection import Request
+from sandpool.boxd.http.reply import Answer, json_reply
+from sandpool.boxd.ports import connect
+from sandpool.boxd.processes.serve import ProcessRequests
+from sandpool.boxd.processes.table import Table
+from sandpool.boxd.settings import Settings
+from sandpool.wire import paths
+from sandpool.wire.codes import Code, Refused
+
+
+class App:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._started = time.monotonic()
+        self._home = settings.home or settings.root
+        os.makedirs(self._home, mode=0o755, exist_ok=True)
+        self._root = Root(settings.root)
+        self.table = Table(settings.environment, self._place)
+        self._processes = ProcessRequests(self.table)
+        self._files = FileRequests(self._root)
+        home = Root(self._home)
+        self._first = FirstRuntime(home, self.table, settings.patience)
+        self._sandboxd = SandboxdFiles(home, settings.environment, settings.shown)
+
+    def _place(self, cwd: str) -> int:
+        """An open folder: nothing can be put in its place between now and the start of a program."""
+        with self._root.opened(self._absolute(cwd), os.O_PATH | os.O_DIRECTORY) as folder:
+            return os.dup(folder)
+
+    def _absolute(self, path: str) -> str:
+        return path if path.startswith("/") else f"{self._home}/{path}"
+
+    async def handle(self, request: Request) -> Answer:
+        path = request.head.path
+        if not path.startswith(paths.BASE + "/"):
+            return await self._compatible(request, path)
+        part, _, rest = path[len(paths.BASE) + 1 :].partition("/")
+        match part:
+            case "health":
+                return json_reply(self._health(), 503 if self.table.closing else 200)
+            case "processes":
+                return await self._processes.serve(request, rest.split("/") if rest else [])
+            case "files":
+                relative = request.head.flag("relative")
+                return await self._files.serve(request, self._absolute(rest if relative else f"/{rest}"))
+            case "ports":
+                return await connect(request, rest)
+        raise Refused(Code.NOT_FOUND, f"nothing is served at {path!r}")
+
+    async def _compatible(self, request: Request, path: str) -> Answer:
+        if path == "/v1/health":
+            if self.table.closing:
+                raise Refused(Code.UNAVAILABLE, "the sandbox is being shut down")
+            return json_reply({"status": "ok", "uptime_seconds": int(time.monotonic() - self._started)})
+        if path.startswith("/v1/"):
+            return await self._sandboxd.serve(request, path[len("/v1/") :])
+        return await self._first.serve(request, path)
+
+    def _health(self) -> dict[str, object]:
+        running = sum(not process.ended.done() for process in self.table.all())
+        status = "closing" if self.table.closing else "ok"
+        return {"status": status, "uptime": round(time.monotonic() - self._started, 3), "processes": running}
+
+    async def close(self) -> None:
+        await self.table.close()

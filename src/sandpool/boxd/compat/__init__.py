@@ -1,0 +1,1 @@
+"""The protocols of existing runtimes, so that clients made for those work unchanged."""

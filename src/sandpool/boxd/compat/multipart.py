@@ -1,0 +1,98 @@
+"""A multipart/form-data body, read as it comes: one part after the other, of any size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+
+from sandpool.wire.codes import Code, Refused
+
+_LONGEST_HEAD = 16 * 1024
+_BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE)
+_PARAMETER = re.compile(r'(?:^|;)\s*(name|filename\*?)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))', re.IGNORECASE)
+
+
+class Form:
+    def __init__(self, content_type: str, pieces: AsyncGenerator[bytes, None]) -> None:
+        found = _BOUNDARY.search(content_type)
+        if found is None:
+            raise Refused(Code.INVALID, "the form has no boundary")
+        self._mark = b"\r\n--" + (found[1] or found[2]).encode()
+        self._pieces = pieces
+        self._held = bytearray(b"\r\n")  # the first boundary has no line before it
+        self._over = False
+
+    async def part(self, name: str) -> str:
+        """Goes to the part of this name; its file name."""
+        while True:
+            async for _ in self.content():
+                pass
+            if self._over:
+                raise Refused(Code.INVALID, f"the form has no part named {name!r}")
+            found, filename = await self._head()
+            if found == name:
+                return filename
+
+    async def content(self) -> AsyncGenerator[bytes, None]:
+        """What is left of the current part, or of what stands before the first one."""
+        while not self._over:
+            at = self._held.find(self._mark)
+            if at >= 0:
+                piece = bytes(self._held[:at])
+                del self._held[: at + len(self._mark)]
+                if piece:
+                    yield piece
+                await self._after_mark()
+                return
+            safe = len(self._held) - len(self._mark)
+            if safe > 0:
+                piece = bytes(self._held[:safe])
+                del self._held[:safe]
+                yield piece
+            if not await self._more():
+                raise Refused(Code.INVALID, "the form is cut off")
+
+    async def rest(self) -> None:
+        while not self._over:
+            async for _ in self.content():
+                pass
+            if not self._over:
+                await self._head()
+        async for _ in self._pieces:
+            pass
+
+    async def _after_mark(self) -> None:
+        while len(self._held) < 2:
+            if not await self._more():
+                raise Refused(Code.INVALID, "the form is cut off")
+        self._over = self._held.startswith(b"--")
+
+    async def _head(self) -> tuple[str, str]:
+        while (end := self._held.find(b"\r\n\r\n")) < 0:
+            if len(self._held) > _LONGEST_HEAD or not await self._more():
+                raise Refused(Code.INVALID, "the head of a part is too long or cut off")
+        head = bytes(self._held[:end]).decode("utf-8", "surrogateescape")
+        del self._held[: end + 4]
+        return _names(head)
+
+    async def _more(self) -> bool:
+        piece = await anext(self._pieces, None)
+        if piece is None:
+            return False
+        self._held += piece
+        return True
+
+
+def _names(head: str) -> tuple[str, str]:
+    for line in head.split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "content-disposition":
+            found = {key.lower(): (quoted or plain) for key, quoted, plain in _PARAMETER.findall(value)}
+            return _plain(found.get("name", "")), _plain(found.get("filename", ""))
+    return "", ""
+
+
+def _plain(text: str) -> str:
+    """Quotes may be escaped with a backslash or, as browsers do, with percent signs."""
+    text = re.sub(r"\\(.)", r"\1", text)
+    return text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")

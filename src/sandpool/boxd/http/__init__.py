@@ -1,0 +1,1 @@
+"""HTTP/1.1 as far as boxd needs it: heads, bodies that stream both ways, upgrades."""

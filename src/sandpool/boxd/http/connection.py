@@ -1,0 +1,177 @@
+"""One connection: requests one after the other, each answered before the next is read."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+
+from sandpool.boxd.http.body import Body
+from sandpool.boxd.http.head import LONGEST, Head, parse
+from sandpool.boxd.http.reply import Answer, Reply, Streamed, Switched, head_of, refusal
+from sandpool.wire.codes import Code, Refused
+
+BUFFER = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds."""
+
+    head: float = 30.0  # from the first byte of a request to the end of its head
+    idle: float = 3600.0  # between requests
+
+
+@dataclass(slots=True)
+class Request:
+    head: Head
+    body: Body
+    gone: asyncio.Event  # set when the client has hung up
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """A stream that also says when the client hangs up while nobody reads."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__(reader)
+        self.gone = asyncio.Event()
+
+    def eof_received(self) -> bool | None:
+        self.gone.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone.set()
+        super().connection_lost(exc)
+
+
+def protocol() -> tuple[_Protocol, asyncio.StreamReader]:
+    reader = asyncio.StreamReader(limit=BUFFER)
+    return _Protocol(reader), reader
+
+
+class Connection:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        transport: asyncio.Transport,
+        protocol: _Protocol,
+        handler: Handler,
+        token: str,
+        patience: Patience = Patience(),
+    ) -> None:
+        self._reader = reader
+        self._writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
+        self._gone = protocol.gone
+        self._handler = handler
+        self._token = token.encode()
+        self._patience = patience
+        self.idle = False  # between two requests
+
+    async def serve(self) -> None:
+        """Until the client goes or misbehaves. Never raises but when it is cancelled."""
+        try:
+            while await self._one():
+                pass
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        except Exception:  # in the middle of an answer: cutting it off is all that can still be said
+            traceback.print_exc(file=sys.stderr)
+            self._writer.transport.abort()
+        finally:
+            self._writer.close()
+            with suppress(ConnectionError, TimeoutError):
+                await self._writer.wait_closed()
+
+    async def _one(self) -> bool:
+        """Whether another request may follow."""
+        try:
+            head = await self._head()
+        except Refused as error:
+            await self._send(refusal(error), None, close=True)
+            return False
+        if head is None:
+            return False
+        request = Request(head, Body(self._reader, head.length), self._gone)
+        answer = await self._answer(request)
+        if isinstance(answer, Switched):
+            self._writer.write(head_of(101, answer.headers))
+            await answer.run(self._reader, self._writer)
+            return False
+        keep = not head.close and request.body.ended
+        await self._send(answer, head, close=not keep)
+        return keep
+
+    async def _head(self) -> Head | None:
+        async with asyncio.timeout(self._patience.idle) as limit:
+            self.idle = True
+            first = await self._reader.read(1)
+            self.idle = False
+            if not first:
+                return None
+            limit.reschedule(asyncio.get_running_loop().time() + self._patience.head)
+            try:
+                rest = await self._reader.readuntil(b"\r\n\r\n")
+            except asyncio.LimitOverrunError:
+                raise Refused(Code.INVALID, "the request's head is too long") from None
+        if len(rest) > LONGEST:
+            raise Refused(Code.INVALID, "the request's head is too long")
+        return parse(first + rest)
+
+    async def _answer(self, request: Request) -> Answer:
+        try:
+            self._admit(request.head)
+            if request.head.headers.get("expect", "").lower() == "100-continue":
+                self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            return await self._handler(request)
+        except Refused as error:
+            return refusal(error)
+        except ConnectionError:
+            raise
+        except Exception:  # a bug of ours must not end the others' connections
+            traceback.print_exc(file=sys.stderr)
+            return refusal(Refused(Code.INTERNAL, "boxd failed; its log says more"))
+
+    def _admit(self, head: Head) -> None:
+        if not self._token:
+            return
+        scheme, _, given = head.headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), self._token)
+        if scheme.lower() != "bearer" or not right:
+            raise Refused(Code.UNAUTHENTICATED, "send the sandbox's token as Authorization: Bearer")
+
+    async def _send(self, answer: Reply | Streamed, head: Head | None, *, close: bool) -> None:
+        headers = {**answer.headers}
+        if close:
+            headers["connection"] = "close"
+        bare = head is not None and head.method == "HEAD"
+        if isinstance(answer, Reply):
+            if answer.status not in (204, 304):
+                headers.setdefault("content-length", str(len(answer.body)))
+            self._writer.write(head_of(answer.status, headers) + (b"" if bare else answer.body))
+            await self._writer.drain()
+            return
+        headers |= {"transfer-encoding": "chunked"} if answer.length is None else {"content-length": str(answer.length)}
+        self._writer.write(head_of(answer.status, headers))
+        async with aclosing(answer.source) as source:
+            if not bare:
+                await self._pour(source, chunked=answer.length is None)
+
+    async def _pour(self, source: AsyncIterator[bytes], *, chunked: bool) -> None:
+        writer = self._writer
+        async for piece in source:
+            if chunked:
+                writer.writelines((b"%x\r\n" % len(piece), piece, b"\r\n"))
+            else:
+                writer.write(piece)
+            await writer.drain()
+        if chunked:
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()

@@ -1,0 +1,67 @@
+"""What a request is answered with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandpool.wire.codes import Refused
+from sandpool.wire.frames import encode
+
+REASONS = {
+    101: "Switching Protocols", 200: "OK", 201: "Created", 204: "No Content", 206: "Partial Content", 304: "Not Modified",
+    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    409: "Conflict", 413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content",
+    429: "Too Many Requests", 500: "Internal Server Error", 503: "Service Unavailable", 507: "Insufficient Storage",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """All of it at once."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """As it comes. With a length it is sent as it is, without one in chunks. `source` is closed when the client goes."""
+
+    source: AsyncGenerator[bytes, None]
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The connection goes on as something else, in the hands of `run`."""
+
+    run: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+    headers: Mapping[str, str]
+
+
+Answer = Reply | Streamed | Switched
+
+
+def json_reply(value: Any, status: int = 200) -> Reply:
+    return Reply(status, encode(value), {"content-type": "application/json"})
+
+
+def refusal(error: Refused) -> Reply:
+    return json_reply({"code": error.code.word, "message": error.message}, error.code.status)
+
+
+def head_of(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}"]
+    lines += [f"{name}: {_one_line(value)}" for name, value in headers.items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
+
+
+def _one_line(value: str) -> str:
+    """A file's name may hold anything; a header may not."""
+    return "".join(character if character >= " " and character != "\x7f" else "?" for character in value)

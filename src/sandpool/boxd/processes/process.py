@@ -1,0 +1,215 @@
+"""One process: fed, read, signalled, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sandpool.boxd.processes.output import Output
+from sandpool.boxd.processes.spawn import Spawned, resize
+from sandpool.boxd.processes.spec import Size, Spec
+from sandpool.boxd.ready import writable
+from sandpool.wire.codes import Code, Refused
+from sandpool.wire.frames import Kind
+
+_PIECE = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    code: int  # 128 + the signal, when a signal ended it
+    signal: int = 0
+    timed_out: bool = False
+
+    def value(self) -> dict[str, Any]:
+        return {"code": self.code, "signal": self.signal, "timedOut": self.timed_out}
+
+
+class Process:
+    def __init__(self, id: str, spec: Spec, spawned: Spawned) -> None:
+        self.id = id
+        self.spec = spec
+        self.pid = spawned.pid
+        self.started = time.time()
+        self.output = Output(spec.keep, self._read_on)
+        self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._spawned = spawned
+        self._stdin = spawned.stdin
+        self._open = {spawned.stdout: Kind.STDOUT} | (
+            {spawned.stderr: Kind.STDERR} if spawned.stderr is not None else {}
+        )
+        self._reading: set[int] = set()
+        self._room = asyncio.Event()
+        self._feeding = asyncio.Lock()
+        self._timed_out = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._read_on()
+        self._await_end()
+
+    # What it says
+
+    def _read_on(self) -> None:
+        if self.output.full:
+            return
+        self._room.set()
+        loop = asyncio.get_running_loop()
+        for file in self._open.keys() - self._reading:
+            self._reading.add(file)
+            loop.add_reader(file, self._readable, file)
+
+    def _readable(self, file: int) -> None:
+        self._take(file)
+        if self.output.full:
+            for other in tuple(self._reading):
+                self._rest(other)
+
+    def _take(self, file: int) -> bool:
+        """Whether there was something."""
+        try:
+            data = os.read(file, _PIECE)
+        except BlockingIOError:
+            return False
+        except OSError:  # a terminal whose last user is gone
+            data = b""
+        if data:
+            self.output.add(self._open[file], data)
+            return True
+        self._rest(file)
+        del self._open[file]
+        if file != self._stdin:
+            os.close(file)
+        else:
+            self._close_stdin()
+        return False
+
+    def _rest(self, file: int) -> None:
+        if file in self._reading:
+            self._reading.discard(file)
+            asyncio.get_running_loop().remove_reader(file)
+
+    # How it ends
+
+    def _await_end(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self.spec.timeout is not None:
+            self._deadline = loop.call_later(self.spec.timeout, self._expire)
+        try:
+            watched = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            loop.run_in_executor(None, self._spawned.process.wait).add_done_callback(lambda _: self._end())
+            return
+
+        def ended() -> None:
+            loop.remove_reader(watched)
+            os.close(watched)
+            self._end()
+
+        loop.add_reader(watched, ended)
+
+    def _expire(self) -> None:
+        self._timed_out = True
+        self.signal(signal.SIGKILL)
+
+    def _end(self) -> None:
+        """What it said before its end is read first. A child that it left behind may hold the pipes for ever: nobody waits."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        status = self._spawned.process.wait()
+        number = -status if status < 0 else 0
+        end = Exit(128 + number if number else status, number, self._timed_out)
+        task = asyncio.get_running_loop().create_task(self._finish(end))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _finish(self, end: Exit) -> None:
+        for file in tuple(self._open):
+            while file in self._open:
+                if self.output.full:  # a reader is behind; what is in the pipe is still his
+                    self._room.clear()
+                    await self._room.wait()
+                elif not self._take(file):
+                    break
+        self.ended.set_result(end)
+        self.output.finish()
+        if self.spec.terminal is None:
+            self._close_stdin()
+
+    def signal(self, number: int) -> None:
+        """To the process and everything in its group, whether or not the process itself has ended."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    # What it is told
+
+    async def feed(self, data: bytes | memoryview) -> None:
+        """Returns when it is in the pipe: a program that does not read makes the writer wait."""
+        async with self._feeding:
+            rest = memoryview(data)
+            while rest:
+                if self._stdin is None:
+                    raise Refused(Code.CONFLICT, f"process {self.id} takes no more input")
+                try:
+                    rest = rest[os.write(self._stdin, rest[:_PIECE]) :]
+                except BlockingIOError:
+                    await self._writable(self._stdin)
+                except OSError:  # nobody reads it any more
+                    self._close_stdin()
+
+    async def _writable(self, file: int) -> None:
+        """Or until it has ended: then nobody will ever read."""
+        room = asyncio.ensure_future(writable(file))
+        await asyncio.wait((room, self.ended), return_when=asyncio.FIRST_COMPLETED)
+        if not room.done():
+            room.cancel()
+            self._close_stdin()
+
+    async def end_input(self) -> None:
+        """The end of stdin; to a terminal, the character that stands for it."""
+        if self.spec.terminal is not None:
+            with suppress(Refused):
+                await self.feed(b"\x04")
+            return
+        async with self._feeding:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        file, self._stdin = self._stdin, None
+        if file is None or file in self._open:
+            return
+        asyncio.get_running_loop().remove_writer(file)
+        os.close(file)
+
+    def resize(self, size: Size) -> None:
+        if self.spec.terminal is None or self._spawned.stdout not in self._open:
+            raise Refused(Code.CONFLICT, f"process {self.id} has no terminal")
+        resize(self._spawned.stdout, size)
+
+    # What is left of it
+
+    def release(self) -> None:
+        """Lets go of its files. What still writes to them will notice."""
+        for file in tuple(self._open):
+            self._rest(file)
+            del self._open[file]
+            if file != self._stdin:
+                os.close(file)
+        self._close_stdin()
+
+    def value(self) -> dict[str, Any]:
+        known: dict[str, Any] = {
+            "id": self.id,
+            "pid": self.pid,
+            "argv": list(self.spec.argv),
+            "cwd": self.spec.cwd,
+            "terminal": self.spec.terminal is not None,
+            "started": self.started,
+            "running": not self.ended.done(),
+            "output": {"start": self.output.start, "end": self.output.end},
+        }
+        if self.ended.done():
+            known["exit"] = self.ended.result().value()
+        return known

@@ -1,0 +1,86 @@
+"""All processes that boxd has started: the running ones, and the newest of those that have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+
+from sandpool.boxd.processes.process import Process
+from sandpool.boxd.processes.spawn import spawn
+from sandpool.boxd.processes.spec import Spec
+from sandpool.wire.codes import Code, Refused
+
+MOST_RUNNING = 4096
+MOST_ENDED = 256
+
+
+class Table:
+    def __init__(self, environment: Mapping[str, str], place: Callable[[str], str | int]) -> None:
+        """`place` turns a wished working folder into one that may be used: a path, or an open folder that is then ours."""
+        self._environment = environment
+        self._place = place
+        self._processes: dict[str, Process] = {}
+        self._ended: dict[str, None] = {}  # oldest first
+        self._last = 0
+        self.closing = False
+
+    def start(self, spec: Spec) -> Process:
+        if self.closing:
+            raise Refused(Code.UNAVAILABLE, "the sandbox is being shut down")
+        if len(self._processes) - len(self._ended) >= MOST_RUNNING:
+            raise Refused(Code.EXHAUSTED, f"{MOST_RUNNING} processes run already; end some")
+        place = self._place(spec.cwd)
+        try:
+            spawned = spawn(spec, self._environment, place)
+        finally:
+            if isinstance(place, int):
+                os.close(place)
+        self._last += 1
+        process = Process(str(self._last), spec, spawned)
+        self._processes[process.id] = process
+        process.ended.add_done_callback(lambda _: self._note_end(process))
+        return process
+
+    def get(self, id: str) -> Process:
+        process = self._processes.get(id)
+        if process is None:
+            raise Refused(Code.NOT_FOUND, f"no process {id!r}; it never was, or it ended long ago")
+        return process
+
+    def all(self) -> list[Process]:
+        return list(self._processes.values())
+
+    def remove(self, id: str) -> None:
+        """Ends it if it runs, and forgets it."""
+        process = self.get(id)
+        process.signal(signal.SIGKILL)
+        self._forget(id)
+
+    def _note_end(self, process: Process) -> None:
+        if process.id not in self._processes:
+            return
+        self._ended[process.id] = None
+        while len(self._ended) > MOST_ENDED:
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, id: str) -> None:
+        self._ended.pop(id, None)
+        process = self._processes.pop(id)
+        if process.ended.done():
+            process.release()
+        else:
+            process.ended.add_done_callback(lambda _: process.release())
+
+    async def close(self, grace: float = 2.0) -> None:
+        """Ends all of them: politely, and by force after the grace."""
+        self.closing = True
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
+            running = [process for process in self.all() if not process.ended.done()]
+            for process in self.all():
+                process.signal(number)
+            if running:
+                await asyncio.wait([process.ended for process in running], timeout=patience)
+        for process in self.all():
+            process.release()

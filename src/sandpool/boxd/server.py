@@ -1,0 +1,115 @@
+"""Connections for an App: from a TCP port, from a unix socket, or handed in one by one by whoever forked us."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import Awaitable
+from contextlib import suppress
+
+from sandpool.boxd.app import App
+from sandpool.boxd.http.connection import Connection, protocol
+from sandpool.boxd.ready import readable
+
+MOST_CONNECTIONS = 1024
+
+
+class Server:
+    def __init__(self, app: App, token: str) -> None:
+        self._app = app
+        self._token = token
+        self._tasks: dict[asyncio.Task[None], Connection | None] = {}
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+
+    def listen(self, listener: socket.socket) -> None:
+        """Takes the connections of a listening socket, which is ours from now on."""
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._accepting.append(asyncio.create_task(self._accept(listener)))
+
+    async def take_from(self, channel: socket.socket) -> None:
+        """Serves connections that come as open files over this channel, until its other end is gone."""
+        channel.setblocking(False)
+        while True:
+            await readable(channel)
+            with suppress(BlockingIOError):
+                handed = _receive(channel)
+                if handed is None:
+                    return
+                for connection in handed:
+                    self._serve(connection)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError:  # no file is left for it; the next one may fare better
+                await asyncio.sleep(0.05)
+                continue
+            self._serve(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        if len(self._tasks) >= MOST_CONNECTIONS:
+            connection.close()
+            return
+        connection.setblocking(False)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = asyncio.create_task(self._converse(connection))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _converse(self, connection: socket.socket) -> None:
+        made, reader = protocol()
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: made, connection)
+        except OSError:
+            connection.close()
+            return
+        conversation = Connection(reader, transport, made, self._app.handle, self._token)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = conversation
+        await conversation.serve()
+
+    async def close(self, grace: float = 5.0) -> None:
+        for task in self._accepting:
+            task.cancel()
+        for listener in self._listeners:
+            listener.close()
+        await self._app.close()
+        tasks = list(self._tasks)
+        busy = [task for task, conversation in self._tasks.items() if conversation is None or not conversation.idle]
+        if busy:
+            await asyncio.wait(busy, timeout=grace)
+        for task in tasks:
+            task.cancel()
+        await _settled([*tasks, *self._accepting])
+
+
+async def _settled(tasks: list[asyncio.Task[None]]) -> None:
+    waiting: Awaitable[object] = asyncio.gather(*tasks, return_exceptions=True)
+    await waiting
+
+
+def _receive(channel: socket.socket) -> list[socket.socket] | None:
+    """Sockets that came; None at the end of the channel."""
+    number = array.array("i")
+    data, ancillary, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4 * number.itemsize))
+    if not data:
+        return None
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            number.frombytes(content[: len(content) - len(content) % number.itemsize])
+    found = []
+    for fd in number:
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            found.append(socket.socket(fileno=fd))
+        else:
+            os.close(fd)
+    return found
