@@ -35,16 +35,21 @@ class Form:
 
     async def content(self) -> AsyncGenerator[bytes, None]:
         """What is left of the current part, or of what stands before the first one."""
+        mark = len(self._mark)
         while not self._over:
             at = self._held.find(self._mark)
-            if at >= 0:
-                piece = bytes(self._held[:at])
-                del self._held[: at + len(self._mark)]
+            if at >= 0 and len(self._held) >= at + mark + 2:
+                follows = bytes(self._held[at + mark : at + mark + 2])
+                ends = follows in (b"\r\n", b"--")
+                piece = bytes(self._held[: at if ends else at + 2])  # else it only looks like the boundary
+                del self._held[: at + mark if ends else at + 2]
                 if piece:
                     yield piece
-                await self._after_mark()
-                return
-            safe = len(self._held) - len(self._mark)
+                if ends:
+                    self._over = follows == b"--"
+                    return
+                continue
+            safe = at if at >= 0 else len(self._held) - mark
             if safe > 0:
                 piece = bytes(self._held[:safe])
                 del self._held[:safe]
@@ -60,12 +65,6 @@ class Form:
                 await self._head()
         async for _ in self._pieces:
             pass
-
-    async def _after_mark(self) -> None:
-        while len(self._held) < 2:
-            if not await self._more():
-                raise Refused(Code.INVALID, "the form is cut off")
-        self._over = self._held.startswith(b"--")
 
     async def _head(self) -> tuple[str, str]:
         while (end := self._held.find(b"\r\n\r\n")) < 0:
