@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= auto
+EXAMPLES ?= search
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
@@ -32,7 +33,7 @@ test: $(READY) ## everything but the deep searches; under ten minutes
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long and not kube and not bench" $(ARGS)
 
 test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn
-	$(PYTEST) -n $(JOBS) --dist worksteal -o timeout=1200 --hypothesis-profile=search -m "long and not kube and not bench" $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -o timeout=1200 --hypothesis-profile=$(EXAMPLES) -m "long and not kube and not bench" $(ARGS)
 
 test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, with Go, or from KUBEBUILDER_ASSETS)
 	$(BIN)/python tests/kube/build.py

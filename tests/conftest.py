@@ -15,7 +15,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine is slow, not wrong. The ordinary suite searches the same ground each time; the long one finds new ground.
+# A busy machine is slow, not wrong. The ordinary suite and CI search the same ground each time; the long suite by hand finds new ground.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")

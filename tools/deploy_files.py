@@ -64,6 +64,7 @@ def _rules() -> str:
         "definitions": rules.DEFINITIONS,
         "places": rules.PLACES,
         "own": rules.OWN,
+        "storage": rules.STORAGE,
     }
     head = "# Made by tools/deploy_files.py from src/sandpool/assembly/installation/rules.py, which also says why.\n"
     return head + to_yaml({scope: [rule.body() for rule in table] for scope, table in scopes.items()})
@@ -131,6 +132,7 @@ def _permissions() -> str:
         ("There too, unless only sandboxes are served (`--no-extensions`)", rules.EXTENSIONS),
         ("On what is in no namespace", rules.CLUSTER),
         ("In the controller's own namespace", rules.OWN),
+        ("Only with `rbac.adoptStorage` of the Helm chart", rules.STORAGE),
     )
     return head + "".join(f"\n## {title}\n\n{_table(table)}" for title, table in scopes)
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from sandpool.assembly.installation.objects import objects
-from sandpool.assembly.installation.rules import CLUSTER, CORE, DEFINITIONS
+from sandpool.assembly.installation.rules import CLUSTER, CORE, DEFINITIONS, STORAGE
 from sandpool.assembly.installation.settings import Settings
 from sandpool.cli.controller import controller
 from sandpool.cli.main import app
@@ -50,6 +50,8 @@ VARIANTS = {
         "affinity": {"nodeAffinity": {}},
         "topologySpreadConstraints": [],
         "priorityClassName": "system-cluster-critical",
+        "hostAliases": [{"ip": "10.96.0.1", "hostnames": ["kubernetes.default.svc"]}],
+        "rbac": {"adoptStorage": True},
         "podDisruptionBudget": {"maxUnavailable": "50%"},
         "metrics": {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "scrapeTimeout": "10s"},
@@ -61,7 +63,10 @@ VARIANTS = {
             "restrictEgress": True,
             "extraEgress": [{"ports": [{"protocol": "TCP", "port": 4318}]}],
         },
-        "router": {"networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}], "metricsFrom": [{"podSelector": {}}]}},
+        "router": {
+            "namespace": "edge",
+            "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}], "metricsFrom": [{"podSelector": {}}]},
+        },
     },
     "as little as possible": {
         "replicas": 1,
@@ -150,9 +155,17 @@ def test_the_controller_knows_its_arguments(variant: list[dict[str, Any]]) -> No
     )
     assert command is controller
     for flags in given.arguments.values():
-        for check in ("namespaces", "terms", "rate", "workers", "pool"):
+        for check in ("namespaces", "router", "terms", "rate", "workers", "pool", "stories_address", "check"):
             if hasattr(flags, check):
                 getattr(flags, check)()
+
+
+def test_storage_can_be_adopted_where_an_operator_says_so(tmp_path: Path) -> None:
+    plain, more = (
+        [rule for body in found if body["kind"] == "ClusterRole" for rule in body["rules"]]
+        for found in (with_values({}, tmp_path), with_values({"rbac": {"adoptStorage": True}}, tmp_path))
+    )
+    assert [rule for rule in more if rule not in plain] == [rule.body() for rule in STORAGE]
 
 
 def test_monitoring(tmp_path: Path) -> None:

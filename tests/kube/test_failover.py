@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +33,7 @@ POOL, CLAIMS = 60, 90  # more claims than members: some wait, or start cold
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     if lacking := kube_server.lacking():
         pytest.skip(lacking)
-    with a_stage(tmp_path_factory.mktemp("stage")) as stage:
+    with a_stage(tmp_path_factory.mktemp("stage"), "failover") as stage:
         yield stage
 
 
@@ -112,9 +113,18 @@ async def test_the_leader_is_killed(stage: Stage, racers: list[Controller]) -> N
 
     async def kill(user: User) -> None:
         first.kill()
+        lease = await user.api.get(LEASES, LEASE, NAMESPACE)
+        assert lease.spec.renew_time is not None
+        renewed.append(lease.spec.renew_time)
 
+    renewed: list[datetime] = []
     async with a_burst(stage, "killed", kill) as user:
         left = await leader(user, racers)
+        lease = await user.api.get(LEASES, LEASE, NAMESPACE)
+        assert lease.spec.acquire_time is not None
+        silent = (lease.spec.acquire_time - renewed[0]).total_seconds()
+        # Not while the first might still act; and at the next look after that. The rest is for a busy machine.
+        assert LEASE_SECONDS * 2 / 3 < silent < LEASE_SECONDS * 1.5
         assert await asyncio.to_thread(left.page, "/readyz") == (200, "ok\n")
         assert "traceback" not in left.log.read_text(), left.tail(40)
 

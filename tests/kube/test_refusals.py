@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import ssl
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import pytest
 from sandpool.assembly.installation.access import access
 from sandpool.assembly.installation.settings import CONTROLLER, Settings
 from sandpool.model.crds import crds
+from sandpool.model.kinds import SANDBOXES
 from support import kube_server
+from support.guide import REPLACE, command, shell
 from support.kube_access import NAMESPACE, Identity, install, signed_token, write_kubeconfig
 from support.kube_certificates import Authority
 from support.kube_process import Controller
@@ -71,19 +74,41 @@ def old(crd: dict[str, Any], *, both: bool) -> dict[str, Any]:
     return crd
 
 
-def test_an_old_definition(server: KubeServer, identity: Identity, tmp_path: Path) -> None:
-    name = crds()[0]["metadata"]["name"]
-    server.request("POST", DEFINITIONS, old(crds()[0], both=False))
+def test_an_old_definition_and_the_way_out(server: KubeServer, identity: Identity, tmp_path: Path) -> None:
+    """The commands are those of the guide; an object of the old version is there afterwards."""
+    (crd,) = [each for each in crds() if each["spec"]["names"]["plural"] == SANDBOXES.plural]
+    name = crd["metadata"]["name"]
+    server.request("POST", DEFINITIONS, old(crd, both=False))
     try:
+        stored_as_of_old(server)
         words = last_words(tmp_path, identity.kubeconfig)
         assert f"the CustomResourceDefinition {name} serves v1alpha1, not v1beta1" in words
-        server.request("PATCH", f"{DEFINITIONS}/{name}", {"spec": old(crds()[0], both=True)["spec"]}, MERGE)
+        server.request("PATCH", f"{DEFINITIONS}/{name}", {"spec": old(crd, both=True)["spec"]}, MERGE)
         words = last_words(tmp_path, identity.kubeconfig)
         assert f"the CustomResourceDefinition {name} has v1alpha1 among its status.storedVersions" in words
         assert "docs/how-to/replace-another-controller.md" in words
+        with pytest.raises(urllib.error.HTTPError):  # what the guide says about being too early
+            server.request("PATCH", f"{DEFINITIONS}/{name}", {"spec": crd["spec"]}, MERGE)
+        for beginning in ("kubectl annotate $kind", "kubectl patch crd $kind"):
+            shell(command(REPLACE, beginning), server, tmp_path, kind=name)
+        assert name not in last_words(tmp_path, identity.kubeconfig)
+        server.request("PATCH", f"{DEFINITIONS}/{name}", {"spec": crd["spec"]}, MERGE)
+        assert server.request("GET", f"{SANDBOXES.path('default')}/old")["metadata"]["name"] == "old"
     finally:
         server.request("DELETE", f"{DEFINITIONS}/{name}")
         kube_server._wait_for(server, name, lambda: name not in json.dumps(server.request("GET", DEFINITIONS)))
+
+
+def stored_as_of_old(server: KubeServer) -> None:
+    path = SANDBOXES.path("default").replace(SANDBOXES.version, "v1alpha1")
+    spec = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "python"}]}}}
+    body = {
+        "apiVersion": f"{SANDBOXES.group}/v1alpha1",
+        "kind": SANDBOXES.kind,
+        "metadata": {"name": "old"},
+        "spec": spec,
+    }
+    kube_server._wait_for(server, "v1alpha1", lambda: server.request("POST", path, body))
 
 
 def test_a_missing_permission(server: KubeServer, identity: Identity, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ NAME, ADDRESS = "real", "10.88.0.1"
 """Of the node. No name but this one is known in there, and nobody is asked for others."""
 SERVICE = "10.96.0.1"
 """Where pods look for the API server."""
-SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "helm")
 # What a kubelet wants of the whole machine. It gets files that say so, in its own view only: the machine stays as it is.
 TUNABLES = {
     "vm/overcommit_memory": 1,

@@ -20,6 +20,7 @@ from sandpool.model.claim import (
     SandboxClaimStatus,
 )
 from sandpool.model.conditions import Condition
+from sandpool.model.core import Service
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.labels import TEMPLATE_REF_HASH
 from sandpool.model.metadata import Metadata, OwnerReference, Revision, Uid
@@ -67,7 +68,14 @@ TEMPLATE = SandboxTemplate(
 )
 
 
-def box(name: str = "box", owner: OwnerReference | None = BY_POOL, *, ready: bool = True, **more: Any) -> Sandbox:
+def box(
+    name: str = "box",
+    owner: OwnerReference | None = BY_POOL,
+    *,
+    ready: bool = True,
+    service: bool | None = None,
+    **more: Any,
+) -> Sandbox:
     spec = msgspec.Raw(msgspec.json.encode(secure_pod_spec(TEMPLATE.spec)))
     labels = {TEMPLATE_REF_HASH: name_hash("template")}
     said = Condition(
@@ -75,9 +83,23 @@ def box(name: str = "box", owner: OwnerReference | None = BY_POOL, *, ready: boo
     )
     return Sandbox(
         metadata=meta(name, owner, labels=labels, **more),
-        spec=SandboxSpec(pod_template=PodTemplate(spec=spec)),
+        spec=SandboxSpec(pod_template=PodTemplate(spec=spec), service=service),
         status=SandboxStatus(conditions=(said,), pod_ips=("10.0.0.1",)),
     )
+
+
+POD = Pod(
+    metadata=meta("box", owned("Sandbox", "box")),
+    status=PodStatus(
+        phase=Phase.RUNNING,
+        conditions=(PodCondition(type="Ready", status="True"),),
+        pod_ips=(PodIp(ip="10.0.0.1"),),
+    ),
+)
+
+
+def service(of: str) -> Service:
+    return Service(metadata=meta("box", owned("Sandbox", of)))
 
 
 def claim(
@@ -219,16 +241,24 @@ CASES: dict[str, tuple[Ledger, Step, str]] = {
             box(),
             box(ready=False),
             "sandbox",
-            pod=Pod(
-                metadata=meta("box", owned("Sandbox", "box")),
-                status=PodStatus(
-                    phase=Phase.RUNNING,
-                    conditions=(PodCondition(type="Ready", status="True"),),
-                    pod_ips=(PodIp(ip="10.0.0.1"),),
-                ),
-            ),
+            pod=POD,
         ),
         "8: ",
+    ),
+    "no longer ready, though it has its Service": (
+        ledger(box(service=True)),
+        step(box(service=True), box(ready=False, service=True), "sandbox", pod=POD, service=service("box")),
+        "8: ",
+    ),
+    "no longer ready, for its Service is gone": (
+        ledger(box(service=True)),
+        step(box(service=True), box(ready=False, service=True), "sandbox", pod=POD),
+        "",
+    ),
+    "no longer ready, for the Service is that of an earlier one": (
+        ledger(box(service=True)),
+        step(box(service=True), box(ready=False, service=True), "sandbox", pod=POD, service=service("earlier")),
+        "",
     ),
     "no longer ready, for its pod is gone": (ledger(box()), step(box(), box(ready=False), "sandbox"), ""),
 }

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from sandpool.kube.errors import ApiError, Unreachable
-from sandpool.model.kinds import CONFIG_MAPS
-from sandpool.simulation.authorship import Author
+from sandpool.model.kinds import CONFIG_MAPS, POOLS, TEMPLATES
+from sandpool.simulation import bodies
+from sandpool.simulation.authorship import Author, Sight
 from sandpool.simulation.faults import RATES, Fault, Faults
 from sandpool.simulation.line import Line
+from sandpool.simulation.meddler import Meddler
+from sandpool.simulation.places import Place
 from sandpool.simulation.seeded_loop import Stuck, run_seeded
 from sandpool.simulation.streams import Streams
 from sandpool.simulation.world import World
@@ -176,6 +179,31 @@ def test_a_crash_in_a_call_kills_the_process() -> None:
         assert killed
         with pytest.raises(asyncio.CancelledError):
             await line.get(CONFIG_MAPS, "note", "red")
+        await world.close()
+
+    run_seeded(work(), Random(1))
+
+
+@pytest.mark.parametrize(
+    ("fault", "controller", "edited"),
+    [(Fault.CONFLICT, "claim", True), (Fault.LOST, "claim", False), (Fault.CONFLICT, "pool", False)],
+)
+def test_what_failed_transfers_lead_to(fault: Fault, controller: str, edited: bool) -> None:
+    """The template changes, if the transfer had no effect and so will be tried again."""
+
+    async def work() -> None:
+        world = await _opened()
+        faults = _Always(None)
+        chance = Random(1)
+        Meddler(world, faults, chance)
+        place = Place("red", ("template-0",), ("pool-0",))
+        made = await world.api.create(TEMPLATES, bodies.template("template-0", chance), "red")
+        pool = await world.api.create(POOLS, bodies.pool("pool-0", place, chance), "red")
+        for _ in range(20):
+            faults.struck(fault, Author("leader-1", controller, saw=Sight(pool=pool)))
+        await asyncio.sleep(1)
+        found = await world.api.get(TEMPLATES, "template-0", "red")
+        assert (found.metadata.generation > made.metadata.generation) is edited
         await world.close()
 
     run_seeded(work(), Random(1))

@@ -9,7 +9,7 @@ from sandpool.simulation.faults import Fault
 from sandpool.simulation.run import run_seed
 
 ALWAYS = range(0, 200)
-LONG = range(1_000, 2_000)
+LONG = range(1_000, 3_000)
 
 
 @pytest.mark.parametrize("chunk", range(0, len(ALWAYS), 25))

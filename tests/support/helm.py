@@ -27,14 +27,14 @@ def helm_path() -> str:
     return str(found)
 
 
-def helm(*arguments: str, home: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+def helm(*arguments: str, home: Path, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """One run, with a home of its own, so that nothing of the machine's leaks in."""
     homes = {f"HELM_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
     done = subprocess.run(
         [helm_path(), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout,
         check=False,
         env={"HOME": str(home), **homes},
     )

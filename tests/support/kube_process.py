@@ -68,7 +68,7 @@ class Controller(Process):
     """`sandpool controller` with ports of its own choosing, which are read from its log."""
 
     def __init__(self, log: Path, kubeconfig: Path, *flags: str) -> None:
-        bind = [f"--{name}-bind-address=127.0.0.1:0" for name in ("metrics", "health-probe", "debug")]
+        bind = [f"--{name}-bind-address=127.0.0.1:0" for name in ("metrics", "health-probe", "debug", "stories")]
         super().__init__(log, "-m", "sandpool", "controller", f"--kubeconfig={kubeconfig}", *bind, *flags)
 
     def lines(self, message: str) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from sandpool.model.sandbox import Sandbox
 from support import kube_server
 from support.kube_access import USER, Identity, install
 from support.kube_audit import Audit
+from support.kube_ledger import LEDGER
 from support.kube_process import Process, hollow_node
 from support.kube_server import KubeServer
 
@@ -48,9 +49,14 @@ class Stage:
 
 
 @contextlib.contextmanager
-def a_stage(folder: Path) -> Iterator[Stage]:
+def a_stage(folder: Path, run: str) -> Iterator[Stage]:
+    """`run` is what the ledger calls it."""
     with kube_server.running(accounts=True) as server, hollow_node(folder, server.kubeconfig) as node:
-        yield Stage(server, install(server), node, folder)
+        stage = Stage(server, install(server), node, folder)
+        try:
+            yield stage
+        finally:
+            LEDGER.close(run, stage.audit)
 
 
 class User:

@@ -13,8 +13,10 @@ from sandpool.loop.cache import Cache
 from sandpool.loop.clock import SystemClock
 from sandpool.loop.reflector import Pace, Reflector, Scope
 from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.metadata import Uid
+from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.metrics import Metrics
 
@@ -55,4 +57,34 @@ class Witness:
         async with beside(claims=claims.run(), sandboxes=sandboxes.run()):
             await self.claims.synced.wait()
             await self.sandboxes.synced.wait()
+            yield
+
+
+class Members:
+    """Sees how many members of a pool there ever were at once, and how few of them could be handed out."""
+
+    def __init__(self, api: Api, namespace: str, pool: Uid) -> None:
+        self._pool = pool
+        self._sandboxes: Cache[Sandbox] = Cache(SANDBOXES)
+        self._reflector = Reflector(
+            api, self._sandboxes, SystemClock(), Metrics(), random.random, Scope(namespace), Pace(most=1.0)
+        )
+        self.fewest, self.most = 10**9, 0
+
+    def _count(self, old: Sandbox | None, new: Sandbox | None) -> None:
+        members = [one for one in self._sandboxes if self._owns(one)]
+        ready = sum(is_true(one.status.conditions, Type.READY) for one in members if not one.metadata.leaving)
+        self.fewest, self.most = min(self.fewest, ready), max(self.most, len(members))
+
+    def _owns(self, sandbox: Sandbox) -> bool:
+        owner = sandbox.metadata.controller
+        return owner is not None and owner.uid == self._pool
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        async with beside(sandboxes=self._reflector.run()):
+            await self._sandboxes.synced.wait()
+            self._sandboxes.subscribe(self._count)
+            self.fewest, self.most = 10**9, 0  # what it was told on the way to knowing all does not count
+            self._count(None, None)
             yield

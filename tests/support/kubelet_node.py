@@ -14,7 +14,7 @@ from sandpool.kube.api import Api
 from sandpool.local.api import LocalApi
 from sandpool.local.backends.base import Backend
 from sandpool.local.backends.hollow import HollowBackend, HollowOptions
-from sandpool.local.kubelet.agent import Kubelet
+from sandpool.local.kubelet.agent import Kubelet, Surroundings
 from sandpool.local.kubelet.options import KubeletOptions
 from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
@@ -48,11 +48,12 @@ class ANode:
     backend: Backend
     kubelet: Kubelet | None = None
     story: Story = field(default_factory=Story)
+    around: Surroundings = field(default_factory=Surroundings)
     task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self.kubelet = Kubelet(
-            self.through, self.backend, self.clock, self.options, story=self.story, random=lambda: 0.5
+            self.through, self.backend, self.clock, self.options, self.around, story=self.story, random=lambda: 0.5
         )
         self.task = asyncio.create_task(self.kubelet.run())
 
@@ -87,7 +88,8 @@ class ANode:
     def left(self) -> int:
         """What the kubelet and its backend still hold."""
         assert self.kubelet is not None
-        return len(self.kubelet._ledger._entries) + len(self.kubelet._ledger) + len(self.backend.running())
+        tended = len(self.kubelet._prober) + len(self.kubelet._goodbyes)
+        return len(self.kubelet._ledger._entries) + len(self.kubelet._ledger) + len(self.backend.running()) + tended
 
 
 @asynccontextmanager
@@ -98,6 +100,7 @@ async def a_node(
     make_backend: Callable[[LoopClock], Backend] | None = None,
     between: Callable[[Api], Api] = lambda api: api,
     started: bool = True,
+    around: Surroundings | None = None,
 ) -> AsyncIterator[ANode]:
     clock = LoopClock(START)
     uids = count(1)
@@ -110,6 +113,8 @@ async def a_node(
         return make_backend(clock) if make_backend is not None else HollowBackend(clock, hollow)
 
     node = ANode(api, between(api), clock, options, new_backend, new_backend())
+    if around is not None:
+        node.around = around
     try:
         if started:
             node.start()

@@ -101,9 +101,10 @@ def reference(owner: Object, resource: Resource[Any], version: str = "") -> Body
 class Installation:
     """One namespace of it. `version` is the API version that owners are referred to by."""
 
-    def __init__(self, api: Api, version: str = "v1beta1") -> None:
+    def __init__(self, api: Api, version: str = "v1beta1", namespace: str = "default") -> None:
         self._api = api
         self._version = version
+        self._namespace = namespace
         self._addresses = iter(range(2, 250))
 
     async def template(self, name: str = "python", pod: Body = IMAGE, **spec: Any) -> Object:
@@ -184,9 +185,9 @@ class Installation:
             notes[labels.SANDBOX_NAME] = sandbox
         mark = {labels.SANDBOX_NAME: sandbox} if legacy else {}
         await self._api.patch(
-            CLAIMS, name, merge_patch({"metadata": {"annotations": notes, "labels": mark}}), "default"
+            CLAIMS, name, merge_patch({"metadata": {"annotations": notes, "labels": mark}}), self._namespace
         )
-        ips = (await self._api.get(SANDBOXES, sandbox, "default")).status.pod_ips
+        ips = (await self._api.get(SANDBOXES, sandbox, self._namespace)).status.pod_ips
         await self._says(CLAIMS, name, {"conditions": [READY], "sandbox": {"name": sandbox, "podIPs": list(ips)}})
         return box
 
@@ -217,7 +218,7 @@ class Installation:
         name = box.metadata.name
         owner = reference(box, SANDBOXES, self._version)
         await self._make(PODS, name, {**spec, "nodeName": NODE}, {**_mark(name), **marks}, owner, notes)
-        seen = (await self._api.get(SANDBOXES, name, "default")).status.pod_ips
+        seen = (await self._api.get(SANDBOXES, name, self._namespace)).status.pod_ips
         running = {"running": {"startedAt": SINCE}}
         container = {
             "name": "main",
@@ -263,7 +264,7 @@ class Installation:
                 condition("Ready", "False", "SandboxSuspended", "Sandbox is suspended"),
             ]
         if service:
-            status |= {"service": name, "serviceFQDN": f"{name}.default.svc.cluster.local"}
+            status |= {"service": name, "serviceFQDN": f"{name}.{self._namespace}.svc.cluster.local"}
             port = {"name": "p-80-tcp", "port": 80, "targetPort": 80, "protocol": "TCP"}
             headless = {"clusterIP": "None", "selector": _mark(name), "ports": [port]}
             await self._make(SERVICES, name, headless, _mark(name), reference(box, SANDBOXES, self._version))
@@ -283,11 +284,11 @@ class Installation:
         if owner is not None:
             head["ownerReferences"] = [owner]
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": head, "spec": spec}
-        made: Object = await self._api.create(resource, body, "default")
+        made: Object = await self._api.create(resource, body, self._namespace)
         return made
 
     async def _says(self, resource: Resource[Any], name: str, status: Body) -> None:
-        await self._api.patch_status(resource, name, merge_patch({"status": status}), "default")
+        await self._api.patch_status(resource, name, merge_patch({"status": status}), self._namespace)
 
 
 def _mark(sandbox: str) -> dict[str, str]:

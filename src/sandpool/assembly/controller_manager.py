@@ -29,6 +29,7 @@ from sandpool.assembly.pages import Address, Handler, Page, Pages
 from sandpool.assembly.preflight import Preflight
 from sandpool.assembly.profiles import profile_pages
 from sandpool.assembly.scopes import scoped
+from sandpool.assembly.story_pages import story_pages
 from sandpool.kube.config import Config
 from sandpool.kube.errors import SandpoolError
 from sandpool.kube.http import HttpApi, connect
@@ -41,6 +42,7 @@ from sandpool.loop.lease import Elector, Terms
 from sandpool.loop.manager import Deadlines, Manager
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics
+from sandpool.telemetry.story import Story
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 log = logger(__name__)
@@ -76,6 +78,8 @@ class ManagerOptions:
     metrics_at: Address | None = None  # None: not at all
     health_at: Address | None = None
     debug_at: Address | None = None
+    stories_at: Address | None = None
+    router_namespace: str = ""  # where we run if that is a pod, if empty
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
 
 
@@ -107,12 +111,12 @@ async def serve(
             clock,
             random.random,
             telling,
-            options.controllers,
+            _controllers(options, config),
             elector,
             extensions=options.extensions,
         )
         health = Health(made.parts.reflectors, elector, clock.monotonic)
-        async with _pages(options, made.metrics, health):
+        async with _pages(options, made.metrics, health, telling.story):
             lease_namespace = _lease_namespace(options, config) if elector is not None else ""
             preflight = Preflight(apis.brief, config)
             await preflight.check(options.namespaces, lease_namespace, clock.now(), extensions=options.extensions)
@@ -173,6 +177,14 @@ def _lease_namespace(options: ManagerOptions, config: Config) -> str:
     return options.lease_namespace or config.namespace
 
 
+def _controllers(options: ManagerOptions, config: Config) -> ControllerOptions:
+    """The router runs where we do, unless somebody says otherwise; who runs outside a cluster cannot know."""
+    namespace = options.router_namespace or (config.namespace if config.in_pod else "")
+    if not namespace:
+        return options.controllers
+    return replace(options.controllers, policy=replace(options.controllers.policy, router_namespace=namespace))
+
+
 def _recorder(api: HttpApi, clock: Clock, metrics: Metrics) -> EventRecorder:
     background = api.in_lane(Lane.BACKGROUND)
     instance = platform.node() or COMPONENT
@@ -180,7 +192,9 @@ def _recorder(api: HttpApi, clock: Clock, metrics: Metrics) -> EventRecorder:
 
 
 @asynccontextmanager
-async def _pages(options: ManagerOptions, metrics: Sequence[Metrics], health: Health) -> AsyncIterator[None]:
+async def _pages(
+    options: ManagerOptions, metrics: Sequence[Metrics], health: Health, story: Story
+) -> AsyncIterator[None]:
     async def alive(query: Mapping[str, str]) -> Page:
         return Page(b"ok\n")  # that the event loop runs is what this says
 
@@ -195,6 +209,7 @@ async def _pages(options: ManagerOptions, metrics: Sequence[Metrics], health: He
         ("--metrics-bind-address", options.metrics_at, lambda: {"/metrics": scraped}),
         ("--health-probe-bind-address", options.health_at, lambda: {"/healthz": alive, "/readyz": ready}),
         ("--debug-bind-address", options.debug_at, profile_pages),
+        ("--stories-bind-address", options.stories_at, lambda: story_pages(story)),
     )
     async with AsyncExitStack() as stack:
         for flag, address, pages in places:

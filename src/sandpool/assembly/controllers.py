@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from sandpool.assembly import followed
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.staleness import Staleness
@@ -33,7 +34,7 @@ from sandpool.loop.controller import Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.lease import Elector
 from sandpool.loop.manager import Parts
-from sandpool.loop.reflector import Reflector, Scope
+from sandpool.loop.reflector import Reflector
 from sandpool.loop.writes import Writes
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
@@ -64,6 +65,8 @@ class ControllerOptions:
     pool: PoolOptions = field(default_factory=PoolOptions)
     claim: ClaimOptions = field(default_factory=ClaimOptions)
     workers: Workers = field(default_factory=Workers)
+    claim_events: bool = True  # whether the claim controller writes Events, where the others do
+    tracked_only: bool = False  # ask the server for pods and Services of sandboxes only, not for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,15 @@ class Caches:
     pools: Cache[SandboxWarmPool] = field(default_factory=lambda: Cache(kinds.POOLS))
     templates: Cache[SandboxTemplate] = field(default_factory=lambda: Cache(kinds.TEMPLATES))
     policies: Cache[NetworkPolicy] = field(default_factory=lambda: Cache(kinds.NETWORK_POLICIES))
-    pods: Cache[Pod] = field(default_factory=lambda: Cache(kinds.PODS))
+    pods: Cache[Pod] = field(default_factory=lambda: Cache(kinds.PODS, keep=followed.remembered))
     services: Cache[Service] = field(default_factory=lambda: Cache(kinds.SERVICES))
     volume_claims: Cache[PersistentVolumeClaim] = field(default_factory=lambda: Cache(kinds.PERSISTENT_VOLUME_CLAIMS))
     nodes: Cache[Node] = field(default_factory=lambda: Cache(kinds.NODES))
+
+    @classmethod
+    def of_tracked(cls) -> Caches:
+        """Of pods and Services only those that a label marks as a sandbox's."""
+        return cls(pods=Cache(kinds.PODS, followed.tracked), services=Cache(kinds.SERVICES, followed.tracked))
 
     def all(self) -> tuple[Cache[Any], ...]:
         return (
@@ -140,7 +148,7 @@ def assemble(
     """`random` makes the names of members and spreads retries; give it a seed and the same run repeats. With a `namespace`
     they see that one only. `gate` is for an Api that has none of its own; `leading` says whether this process is the one
     that acts, and so the one that counts."""
-    caches, assigner = Caches(), Assigner()
+    caches, assigner = Caches.of_tracked() if options.tracked_only else Caches(), Assigner()
     tracer = in_context(telling.tracer, caches.claims, caches.sandboxes, caches.pools, caches.templates)
     telling = replace(telling, tracer=tracer)
     Measures(caches.claims, caches.sandboxes, caches.pools, assigner, clock, telling.metrics, leading=leading)
@@ -148,8 +156,11 @@ def assemble(
     workshop = _Workshop(writes, caches, assigner, clock, telling, options)
     claim = workshop.claim()
     pool = workshop.pool(random, claim.wake)
+    tracked = (caches.pods, caches.services) if options.tracked_only else ()
     reflectors = tuple(
-        Reflector(api, cache, clock, telling.metrics, random, Scope(namespace if cache.resource.namespaced else ""))
+        Reflector(
+            api, cache, clock, telling.metrics, random, followed.scope(cache, namespace, tracked=cache in tracked)
+        )
         for cache in caches.all()
     )
     return Controllers(caches, assigner, workshop.sandbox(), workshop.template(), pool, claim, reflectors, namespace)
@@ -182,7 +193,7 @@ class _Workshop:
             *self._said,
             options=self._options.claim,
             limits=Limits(workers=self._options.workers.claim),
-            events=self._events,
+            events=self._events if self._options.claim_events else NullEvents(),
             tracer=self._tracer,
         )
 

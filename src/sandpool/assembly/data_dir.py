@@ -81,6 +81,11 @@ class DataDir:
         return self.root / "sandpool.log"
 
     @property
+    def node(self) -> Path:
+        """Images, volumes, and what is left of pods."""
+        return self.root / "node"
+
+    @property
     def incoming(self) -> Path:
         """Backups laid down for a running cluster to restore."""
         return self.root / "incoming"

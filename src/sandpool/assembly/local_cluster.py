@@ -16,28 +16,31 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
 from sandpool.assembly.controllers import Telling
 from sandpool.assembly.data_dir import DataDir, Lock, Running
 from sandpool.assembly.lifetimes import Work, beside, first_error
 from sandpool.assembly.local_control import LocalControl
+from sandpool.assembly.machine import BackendName, Machine, MachineOptions, machine
 from sandpool.kube.errors import SandpoolError
 from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.access.directory import Access, open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
-from sandpool.local.apiserver.handlers.runtime import NoRuntime
+from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
-from sandpool.local.backends.hollow import HollowBackend
+from sandpool.local.apiserver.streams.serving import PodStreams
+from sandpool.local.backends.base import Command
 from sandpool.local.collect import Collector
 from sandpool.local.expiry import LIFETIME, EventExpiry
+from sandpool.local.images.options import ImageOptions
 from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
+from sandpool.local.volumes.options import VolumeOptions
 from sandpool.loop.clock import Clock, SystemClock
 from sandpool.model import times
 from sandpool.telemetry.log import logger
@@ -47,8 +50,6 @@ from sandpool.version import __version__
 
 log = logger(__name__)
 
-BackendName = Literal["hollow", "none"]
-"""What pods become. hollow: everything but a process. none: nothing, the API server only keeps objects."""
 NOTHING_RUNS = "the backend hollow starts no process in a pod, so there is nothing to reach"
 
 
@@ -58,6 +59,8 @@ class LocalOptions:
     host: str = "127.0.0.1"
     port: int = 0
     backend: BackendName = "hollow"
+    images: ImageOptions = field(default_factory=ImageOptions)
+    volumes: VolumeOptions = field(default_factory=VolumeOptions)
     events: bool = True  # whether controllers tell what they do as Events
     tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
@@ -105,21 +108,21 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
     clock, telling = SystemClock(), Telling(tracer=options.tracer)
     async with _ground(options.data_dir, clock, telling.metrics) as ground:
         api = LocalApi(ground.objects)
-        control = _control(options, api, clock, telling)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
-        server = _server(options, ground, access, control, telling, clock)
         async with (
             beside(**_housekeeping(ground, clock, options)),
-            _listening(server, options),
-            control.running(stop) if control else nullcontext(),
+            _node(options, api, clock, telling) as node,
         ):
-            write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
-            if not stop.is_set():
-                running = _running(options, server, clock)
-                ground.lock.publish(running)
-                ready(LocalCluster(api, running))
-            await stop.wait()
-            log.info("stopping")
+            control = _control(options, api, node, clock, telling)
+            server = _server(options, ground, access, control, node, telling, clock)
+            async with _listening(server, options), control.running(stop) if control else nullcontext():
+                write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
+                if not stop.is_set():
+                    running = _running(options, server, clock)
+                    ground.lock.publish(running)
+                    ready(LocalCluster(api, running))
+                await stop.wait()
+                log.info("stopping")
 
 
 @asynccontextmanager
@@ -136,10 +139,22 @@ async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIt
         yield _Ground(lock, store, objects, watch)
 
 
-def _control(options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling) -> LocalControl | None:
+@asynccontextmanager
+async def _node(options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling) -> AsyncIterator[Machine | None]:
     if options.backend == "none":
+        yield None
+        return
+    chosen = MachineOptions(options.data_dir.node, options.backend, options.images, options.volumes)
+    async with machine(chosen, api, clock, telling.metrics) as node:
+        yield node
+
+
+def _control(
+    options: LocalOptions, api: LocalApi, node: Machine | None, clock: Clock, telling: Telling
+) -> LocalControl | None:
+    if node is None:
         return None
-    return LocalControl(api, HollowBackend(clock), clock, telling, events=options.events)
+    return LocalControl(api, node.backend, clock, telling, around=node.around, events=options.events)
 
 
 def _server(
@@ -147,6 +162,7 @@ def _server(
     ground: _Ground,
     access: Access,
     control: LocalControl | None,
+    node: Machine | None,
     telling: Telling,
     clock: Clock,
 ) -> ApiServer:
@@ -158,8 +174,14 @@ def _server(
         actions={RESTORE_PATH: Restorer(ground.store, options.data_dir).restore},
         stories=telling.story.of,
     )
-    runtime = NoRuntime(NOTHING_RUNS) if control else NoRuntime()
-    return ApiServer(ground.objects, access, settings, metrics=telling.metrics, runtime=runtime)
+    return ApiServer(ground.objects, access, settings, metrics=telling.metrics, runtime=_runtime(node, clock))
+
+
+def _runtime(node: Machine | None, clock: Clock) -> Runtime:
+    """Who answers for logs, exec, attach and port-forward."""
+    if node is None:
+        return NoRuntime()
+    return PodStreams(node.backend, Command, clock.now) if node.real else NoRuntime(NOTHING_RUNS)
 
 
 def _housekeeping(ground: _Ground, clock: Clock, options: LocalOptions) -> dict[str, Work]:

@@ -17,7 +17,7 @@ from sandpool.assembly.lifetimes import beside, reached
 from sandpool.kube.api import Api
 from sandpool.kube.lanes import LaneGate
 from sandpool.local.backends.base import Backend
-from sandpool.local.kubelet.agent import Kubelet
+from sandpool.local.kubelet.agent import Kubelet, Surroundings
 from sandpool.loop.clock import Clock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.manager import Deadlines, Manager
@@ -48,6 +48,7 @@ class LocalControl:
         clock: Clock,
         telling: Telling,
         *,
+        around: Surroundings = Surroundings(),
         events: bool = True,
         random: Callable[[], float] = dice,
         patience: Patience = Patience(),
@@ -56,7 +57,10 @@ class LocalControl:
         self._recorder = recorder(api, clock, telling.metrics, random) if events else None
         if self._recorder is not None:
             telling = replace(telling, events=self._recorder)
-        self._kubelet = Kubelet(api, backend, clock, metrics=telling.metrics, story=telling.story, random=random)
+            around = replace(around, events=self._recorder)
+        self._kubelet = Kubelet(
+            api, backend, clock, around=around, metrics=telling.metrics, story=telling.story, random=random
+        )
         parts = assemble(api, clock, random, telling, gate=LaneGate(clock, width=IN_FLIGHT)).parts()
         self._manager = Manager(parts, Deadlines(drained=patience.drained))
 

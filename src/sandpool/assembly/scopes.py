@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from sandpool.assembly.controllers import ControllerOptions, Controllers, Telling, assemble
+from sandpool.assembly.old_references import tell_of_old_references
 from sandpool.kube.api import Api
 from sandpool.loop.clock import Clock
 from sandpool.loop.lease import Elector
@@ -51,6 +52,7 @@ def scoped(
         for parts in each:
             if parts.prepare is not None:
                 await parts.prepare()
+            tell_of_old_references(reflector.cache for reflector in parts.reflectors)
 
     parts = Parts(
         reflectors=tuple(chain.from_iterable(parts.reflectors for parts in each)),

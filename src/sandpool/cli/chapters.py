@@ -21,6 +21,8 @@ Get = Callable[[str], Any]
 KINDS: dict[str, Resource[Any]] = {"claim": CLAIMS, "sandbox": SANDBOXES, "pool": POOLS, "template": TEMPLATES}
 CONTROLLERS = {**{word: word for word in KINDS}, "pod": "kubelet"}
 """Who writes the story of what."""
+STORIES = "/sandpool/stories"
+"""Below it: NAMESPACE/CONTROLLER/NAME."""
 _RESOURCES: dict[str, Resource[Any]] = {**KINDS, "pod": PODS}
 
 
@@ -112,7 +114,7 @@ def _chapter(get: Get, word: str, namespace: str, name: str, *, full: bool = Tru
     body = get(resource.path(space, called))
     if not full:
         return Chapter(word, namespace, name, body)
-    story = get(f"/sandpool/stories/{space}/{CONTROLLERS[word]}/{called}") or {}
+    story = get(f"{STORIES}/{space}/{CONTROLLERS[word]}/{called}") or {}
     fields = quote(f"involvedObject.kind={resource.kind},involvedObject.name={name}", safe="")
     found = (get(f"{EVENTS.path(space)}?fieldSelector={fields}") or {}).get("items", [])
     uid = _at(body, "metadata", "uid")

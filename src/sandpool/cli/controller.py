@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sandpool.cli.contract_flags import ContractFlags
 from sandpool.cli.controller_flags import LeadFlags, MemberFlags, PaceFlags, SeenFlags, WhereFlags
 from sandpool.cli.exits import FAILED, Exit
 
@@ -24,6 +25,7 @@ def controller(
     pace: Annotated[PaceFlags, _FLAT] = PaceFlags(),
     members: Annotated[MemberFlags, _FLAT] = MemberFlags(),
     seen: Annotated[SeenFlags, _FLAT] = SeenFlags(),
+    others: Annotated[ContractFlags, _FLAT] = ContractFlags(),
 ) -> None:
     """Run the controllers on a Kubernetes cluster until SIGTERM or Ctrl-C.
 
@@ -33,6 +35,7 @@ def controller(
     from sandpool.assembly.controller_manager import ManagerOptions, serve_until_stopped
     from sandpool.telemetry.log import configure
 
+    others.check()
     metrics_at, health_at, debug_at = seen.addresses(os.environ)
     options = ManagerOptions(
         kubeconfig=where.kubeconfig,
@@ -47,6 +50,8 @@ def controller(
         metrics_at=metrics_at,
         health_at=health_at,
         debug_at=debug_at,
+        stories_at=seen.stories_address(),
+        router_namespace=where.router(),
         controllers=_controllers(where, pace, members),
     )
     configure(style=seen.log_format, level="DEBUG" if seen.verbose else "INFO")
@@ -73,6 +78,8 @@ def _controllers(where: WhereFlags, pace: PaceFlags, members: MemberFlags) -> Co
         pool=members.pool(),
         claim=claim,
         workers=pace.workers(),
+        claim_events=not members.disable_claim_events,
+        tracked_only=pace.cache_label_selectors,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -51,14 +52,25 @@ class WhereFlags:
     ] = ""
     extensions: Annotated[bool, _where("Serve templates, pools and claims too, not sandboxes alone.")] = True
     cluster_domain: Annotated[str, _where("The DNS domain of Services.")] = "cluster.local"
+    router_namespace: Annotated[
+        str,
+        _where(
+            "Where the router runs that templates without rules of their own let in. Default: the pod's namespace, "
+            "else agent-sandbox-system.",
+            default=False,
+        ),
+    ] = ""
+
+    def router(self) -> str:
+        """Empty: wherever we run."""
+        if self.router_namespace:
+            _named("--router-namespace", self.router_namespace)
+        return self.router_namespace
 
     def namespaces(self) -> tuple[str, ...]:
-        from sandpool.model.names import dns_label
-
         names = tuple(dict.fromkeys(name.strip() for name in self.watch_namespaces.split(",") if name.strip()))
         for name in names:
-            if problems := dns_label(name):
-                raise Exit(USAGE, f"--watch-namespaces: {name!r} cannot be the name of a namespace: {problems[0]}")
+            _named("--watch-namespaces", name)
         return names
 
 
@@ -88,6 +100,14 @@ class PaceFlags:
     kube_api_writes_in_flight: Annotated[
         int, _pace("Writes under way at once. A server does not get faster by more of them.")
     ] = 50
+    cache_label_selectors: Annotated[
+        bool,
+        _pace(
+            "Ask for pods and Services that bear the label of sandboxes, not for all: less traffic on a cluster with many "
+            "others.",
+            negative="",
+        ),
+    ] = False
     # Who waits for a server costs next to nothing: what is under way at once is bounded by the line above.
     sandbox_claim_concurrent_workers: Annotated[int, _pace("Claims that are worked on at once.")] = 400
     sandbox_concurrent_workers: Annotated[int, _pace("Sandboxes, likewise.")] = 400
@@ -128,6 +148,9 @@ class MemberFlags:
     enable_warm_pool_eviction: Annotated[bool, _members("Mark pods of unclaimed members as safe to evict.")] = True
     disable_claim_observability_annotations: Annotated[
         bool, _members("Write no annotations that tell when a claim was seen and ready.", negative="")
+    ] = False
+    disable_claim_events: Annotated[
+        bool, _members("Write no Events about claims; those about pools and sandboxes stay.", negative="")
     ] = False
     allowed_label_domains: Annotated[
         str,
@@ -179,6 +202,9 @@ class SeenFlags:
     debug_bind_address: Annotated[
         str, _seen("Where profiles are taken (/debug/...); 0: nowhere. On loopback unless it names a host.")
     ] = "0"
+    stories_bind_address: Annotated[
+        str, _seen("Where `sandpool why` asks what happened (/stories); on loopback only, 0: nowhere.")
+    ] = "127.0.0.1:8082"
     enable_tracing: Annotated[bool, _seen("Send spans where the OTEL_* variables say.", negative="")] = False
     log_format: Annotated[Literal["json", "text"], _seen("How log lines look on stderr.")] = "json"
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"]), _seen("Log every attempt too.", negative="")] = False
@@ -193,6 +219,32 @@ class SeenFlags:
             _address("--health-probe-bind-address", self.health_probe_bind_address or f"{host}:8081"),
             _address("--debug-bind-address", self.debug_bind_address, host="127.0.0.1"),
         )
+
+    def stories_address(self) -> Address | None:
+        """Stories tell of every namespace, and nobody is asked who he is: who may reach loopback here is an operator."""
+        flag = "--stories-bind-address"
+        address = _address(flag, self.stories_bind_address, host="127.0.0.1")
+        if address is not None and not _loopback(address.host):
+            raise Exit(
+                USAGE, f"{flag} {self.stories_bind_address}: only on loopback; reach it with `kubectl port-forward`"
+            )
+        return address
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _named(flag: str, name: str) -> None:
+    from sandpool.model.names import dns_label
+
+    if problems := dns_label(name):
+        raise Exit(USAGE, f"{flag}: {name!r} cannot be the name of a namespace: {problems[0]}")
 
 
 def _address(flag: str, text: str, *, host: str = "") -> Address | None:

@@ -18,6 +18,7 @@ from sandpool.cli.controller import controller
 from sandpool.cli.crds import crds
 from sandpool.cli.down import down
 from sandpool.cli.exits import FAILED, USAGE, Exit
+from sandpool.cli.image import image
 from sandpool.cli.install import install
 from sandpool.cli.simulate import simulate
 from sandpool.cli.status import status
@@ -35,6 +36,7 @@ app = App(
 )
 for command in (up, status, down, token, backup, restore, crds, controller, install, why, simulate):
     app.command(command)
+app.command(image)
 
 
 def run(arguments: list[str]) -> int:

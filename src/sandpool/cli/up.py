@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7443
 NOTICES = {
+    "namespaces": "Backend namespaces: each pod runs in namespaces of its own, without capabilities.",
+    "process": "Backend process: NOTHING IS ISOLATED. Pods are ordinary processes of yours; run only code that you trust.",
     "hollow": "Backend hollow: pods become Ready and have an address, but no process runs in them.",
     "none": "Backend none: objects are kept and nothing acts on them; leave out --backend none for pools and claims.",
 }
@@ -39,10 +41,11 @@ def up(
         str, Parameter(help="The address it listens on. Anything but loopback makes it reachable for others.")
     ] = "127.0.0.1",
     backend: Annotated[
-        Literal["hollow", "none"],
+        Literal["namespaces", "process", "hollow", "none"],
         Parameter(
             env_var="SANDPOOL_BACKEND",
-            help="What pods become. hollow: Ready, with an address, but no process starts. none: nothing acts on objects.",
+            help="What pods become. namespaces: isolated processes. process: processes WITHOUT any isolation. "
+            "hollow: Ready, with an address, but no process starts. none: nothing acts on objects.",
         ),
     ] = "hollow",
     events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
 
-from sandpool.assembly.data_dir import Running
 from sandpool.cli.chapters import KINDS, chapters, word_of
-from sandpool.cli.exits import FAILED, NOT_FOUND, USAGE, Exit
+from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
-from sandpool.cli.http import request
-from sandpool.cli.telling import document, nothing_remembered, text, timeline
-from sandpool.kube.errors import ApiError, NotFound
-
-NOT_IMPLEMENTED = 501
+from sandpool.cli.sources import Kubernetes, Source, ThisMachine
+from sandpool.cli.telling import document, text, timeline
 
 
 def why(
@@ -28,6 +26,16 @@ def why(
     ] = "default",
     output: OutputFlag = "table",
     data_dir_: DataDirFlag = None,
+    kubeconfig: Annotated[
+        Path | None, Parameter(help="Ask this Kubernetes cluster, not the one of this machine.")
+    ] = None,
+    context: Annotated[str, Parameter(show_default=False, help="A context of the kubeconfig, likewise.")] = "",
+    stories: Annotated[
+        str, Parameter(show_default=False, help="Where the controller of that cluster tells stories: HOST:PORT.")
+    ] = "",
+    controller_namespace: Annotated[
+        str, Parameter(help="Where that controller runs: its lease says which replica to ask.")
+    ] = "agent-sandbox-system",
 ) -> None:
     """Tell what happened to one object and why: what was seen, decided and written, and when.
 
@@ -36,11 +44,20 @@ def why(
     and none is remembered.
     """
     word, name = _asked(what)
-    directory = data_dir(data_dir_)
-    running = directory.read_running()
-    if running is None:
-        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}. Start one with `sandpool up`.")
-    found = chapters(lambda path: _get(running, path), word, namespace, name)
+    with _source(data_dir_, kubeconfig, context, stories, controller_namespace) as source:
+        _tell(source, word, namespace, name, output)
+
+
+def _source(
+    directory: Path | None, kubeconfig: Path | None, context: str, stories: str, namespace: str
+) -> AbstractContextManager[Source]:
+    if kubeconfig is not None or context or stories:
+        return Kubernetes.at(kubeconfig, context, stories, namespace)
+    return nullcontext(ThisMachine.found(data_dir(directory)))
+
+
+def _tell(source: Source, word: str, namespace: str, name: str, output: str) -> None:
+    found = chapters(source.get, word, namespace, name)
     told = timeline(found)
     if found[0].body is None and not told:
         raise Exit(
@@ -53,7 +70,7 @@ def why(
         return
     print(text(found, told), end="")
     if not found[0].entries:
-        print(f"sandpool: {nothing_remembered(found, running)}", file=sys.stderr)
+        print(f"sandpool: {source.silence(found)}", file=sys.stderr)
 
 
 def _asked(what: str) -> tuple[str, str]:
@@ -62,15 +79,3 @@ def _asked(what: str) -> tuple[str, str]:
     if not slash or not name or "/" in name or word is None:
         raise Exit(USAGE, f"{what!r} names no object; write KIND/NAME with one of the kinds {', '.join(KINDS)}")
     return word, name
-
-
-def _get(running: Running, path: str) -> Any:
-    """The JSON at a path; None where nothing is, also where no stories are kept."""
-    try:
-        return request(running, "GET", path)
-    except NotFound:
-        return None
-    except ApiError as error:
-        if error.code == NOT_IMPLEMENTED:
-            return None
-        raise Exit(FAILED, f"{running.api} answered: {error}") from error

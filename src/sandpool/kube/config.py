@@ -71,3 +71,4 @@ class Config:
     user: User
     namespace: str = "default"
     source: str = ""  # where all this was read, for messages
+    in_pod: bool = False  # Kubernetes gave it to the pod that we are in

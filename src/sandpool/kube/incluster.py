@@ -36,4 +36,5 @@ def load_in_cluster(env: Mapping[str, str], mount: Path = SERVICE_ACCOUNT) -> Co
         user=User(token_file=mount / "token"),
         namespace=namespace or "default",
         source=f"the service account in {mount}",
+        in_pod=True,
     )

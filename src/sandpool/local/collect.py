@@ -35,14 +35,16 @@ _log = logger(__name__)
 
 _BATCH = 200
 _RETRY = 1.0
-_SERVED: dict[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in kinds.ALL}
+_SERVED: dict[tuple[str, str], Resource[Any]] = {(each.api_version, each.kind): each for each in kinds.ALL}
+"""As Kubernetes does it, an owner is looked up in the version that the reference names: in one that is not served it is not found,
+and nothing is concluded from that."""
 
 
 class Owner(Enum):
     """What an owner reference points at; those that keep an object alive first."""
 
     SOLID = "alive, and not waiting for its dependents"
-    UNKNOWN = "of a kind or scope that cannot be looked up: left alone"
+    UNKNOWN = "of a kind, version or scope that cannot be looked up: left alone"
     WAITING = "being deleted in the foreground"
     ABSENT = "gone"
 
@@ -166,12 +168,10 @@ class Collector:
             case Disown(uids):
                 await self._write_owners(node, record, lambda reference: reference["uid"] not in uids)
             case Collect(propagation):
-                if propagation is Propagation.FOREGROUND and self._entangled(node):
-                    record = await self._unblock(node, record)
                 await self._delete(node, record.revision, propagation)
 
     def _state(self, node: Node, reference: OwnerReference) -> Owner:
-        owner = _SERVED.get((reference.group, reference.kind))
+        owner = _SERVED.get((reference.api_version, reference.kind))
         dependent = parse_key(node.key)
         if owner is None or dependent is None:
             return Owner.UNKNOWN
@@ -203,8 +203,10 @@ class Collector:
         blocking = [dependent for dependent in self._graph.dependents(node.uid) if self._blocks(dependent, node.uid)]
         if not blocking:
             await self._drop_finalizer(node, record, FOREGROUND)
-            return
-        self._ask(dependent.uid for dependent in blocking if not dependent.waits)
+        elif self._waits_for_itself(node):
+            await self._unblock(node, record)
+        else:
+            self._ask(dependent.uid for dependent in blocking if not dependent.waits)
 
     def _blocks(self, dependent: Node, owner: Uid) -> bool:
         """A reference that does not lead to the owner (from another namespace, say) holds nothing up."""
@@ -215,9 +217,22 @@ class Collector:
             for reference in dependent.owners
         )
 
-    def _entangled(self, node: Node) -> bool:
-        """Whether a dependent waits in the foreground too: a circle in which all would wait for each other."""
-        return any(dependent.waits for dependent in self._graph.dependents(node.uid))
+    def _waits_for_itself(self, node: Node) -> bool:
+        """Whether it is in a circle of owners in which each waits for the next. Whatever closes a circle, be it a deletion or
+        an edit of what is leaving already, is a change of one that is in it, so that one is looked at and sees it."""
+        seen: set[Uid] = set()
+        above = [node]
+        while above:
+            dependent = above.pop()
+            for uid in {reference.uid: None for reference in dependent.owners}:
+                owner = self._graph.nodes.get(uid)
+                if owner is None or uid in seen or not self._blocks(dependent, uid):
+                    continue
+                if uid == node.uid:
+                    return True
+                seen.add(uid)
+                above.append(owner)
+        return False
 
     async def _unblock(self, node: Node, record: Record) -> Record:
         """Its owners need not wait for it any longer."""

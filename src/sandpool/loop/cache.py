@@ -39,11 +39,19 @@ def _everything(_: object) -> bool:
     return True
 
 
-class Cache(Generic[T]):
-    """`holds` is the scope of a cache that sees only a part (one namespace, one label): what it refuses is not here."""
+def _whole(obj: T) -> T:
+    return obj
 
-    def __init__(self, resource: Resource[T], holds: Callable[[T], bool] = _everything) -> None:
+
+class Cache(Generic[T]):
+    """`holds` is the scope of a cache that sees only a part (one namespace, one label): what it refuses is not here.
+    `keep` is what is remembered of an object: of those that nobody here cares for, less than the whole."""
+
+    def __init__(
+        self, resource: Resource[T], holds: Callable[[T], bool] = _everything, keep: Callable[[T], T] = _whole
+    ) -> None:
         self.resource = resource
+        self.keep = keep
         self.synced = asyncio.Event()
         self._holds = holds
         self._objects: dict[Key, T] = {}
@@ -225,7 +233,7 @@ class Cache(Generic[T]):
         if new is None:
             del self._objects[key]
         else:
-            self._objects[key] = new
+            self._objects[key] = new = self.keep(new)
         for index in self._indexes:
             index.change(key, old, new)
         for subscriber in self._subscribers:

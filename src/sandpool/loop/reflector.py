@@ -133,7 +133,7 @@ class Reflector(Generic[T]):
                 limit=limit,
                 after=after,
             )
-            items += page.items
+            items += map(self.cache.keep, page.items)  # page by page: the whole may be more than there is room for
             after = page.after
             if not after:
                 return items, page

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from sandpool.model.patches import Patch, json_patch
 from sandpool.model.times import seconds
 from sandpool.simulation.places import Place
 
@@ -25,6 +26,12 @@ def template(name: str, chance: Random) -> Body:
     if chance.random() < 0.15:
         spec["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": _STORAGE}]
     return {"metadata": {"name": name}, "spec": spec}
+
+
+def another_image(chance: Random) -> Patch:
+    """Of a template: a change after which its members follow it no more, unless it is the image that it had."""
+    image = f"python:{chance.randrange(4)}"
+    return json_patch([{"op": "replace", "path": "/spec/podTemplate/spec/containers/0/image", "value": image}])
 
 
 def pool(name: str, place: Place, chance: Random) -> Body:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 
-from sandpool.simulation.authorship import NOBODY, author
+from sandpool.simulation.authorship import NOBODY, Author, author
 from sandpool.simulation.streams import Streams
 
 
@@ -73,6 +73,7 @@ class Faults:
     def __init__(self, streams: Streams) -> None:
         self.on = True
         self.tell: Callable[[str], object] = lambda _: None  # who hears of each
+        self.struck: Callable[[Fault, Author], object] = lambda *_: None  # who hears whom one has struck
         self.counts: Counter[str] = Counter()
         weather = streams.of("weather")
         self._rates = {fault: rate * weather.choice(_WEATHER) for fault, rate in RATES.items()}
@@ -86,6 +87,7 @@ class Faults:
         if rate <= 0.0 or self._dice[fault]() >= rate:
             return False
         self.happened(fault)
+        self.struck(fault, author())
         return True
 
     def happened(self, what: str) -> None:

@@ -147,10 +147,10 @@ class Line:
         self._check()
         who = of_leader(self._leader, self._world.clock.monotonic())
         self._asked(who, verb, resource, name, namespace)
-        if verb != "create" and self._faults.strikes(Fault.CONFLICT):
-            await self._wait()
-            raise Conflict("the object has been modified; please apply your changes to the latest version")
         with writing(who):
+            if verb != "create" and self._faults.strikes(Fault.CONFLICT):
+                await self._wait()
+                raise Conflict("the object has been modified; please apply your changes to the latest version")
             answer = await self._call(make)
         self._answered(who, verb, answer)
         return answer
@@ -165,6 +165,8 @@ class Line:
             await self._wait()
             for fault, error in _BEFORE:
                 if self._faults.strikes(fault):
+                    if fault is Fault.TIMEOUT:  # by its nature not told soon
+                        await self._wait(self._some_time())
                     raise error()
             answer = await make()
             if self._latency.random() < 0.5:
@@ -177,8 +179,7 @@ class Line:
 
     async def _slowly(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """On its way for long. Whoever stops waiting, or dies, does not stop it."""
-        wait = self._latency.random() ** 3 * _LONGEST
-        landing = self._world.spawn(self._land(make, wait))
+        landing = self._world.spawn(self._land(make, self._some_time()))
         made, error = await asyncio.shield(landing)
         if error is not None:
             raise error
@@ -202,7 +203,7 @@ class Line:
         if moment < 0.3:
             self._crash()
         elif moment < 0.6:
-            self._world.spawn(self._land(make, self._latency.random() ** 3 * _LONGEST))
+            self._world.spawn(self._land(make, self._some_time()))
             self._crash()
         else:
             try:
@@ -211,10 +212,14 @@ class Line:
                 self._crash()
         raise asyncio.CancelledError("the process died")
 
-    async def _wait(self) -> None:
+    async def _wait(self, longer: float = 0.0) -> None:
         """Every call takes some time, or two who disagree could go on for ever within one moment."""
-        await asyncio.sleep((0.1 + self._latency.random()) * self._pace)
+        await asyncio.sleep((0.1 + self._latency.random()) * self._pace + longer)
         self._check()
+
+    def _some_time(self) -> float:
+        """Mostly short, seldom long."""
+        return self._latency.random() ** 3 * _LONGEST
 
     def _check(self) -> None:
         if self.cut:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sandpool.simulation.faults import Faults
 from sandpool.simulation.kubelet import Kubelet
+from sandpool.simulation.meddler import Meddler
 from sandpool.simulation.operator import Operator
 from sandpool.simulation.places import choose_places
 from sandpool.simulation.referee import Referee, Unforeseen
@@ -70,6 +71,7 @@ class Run:
         await world.open(tuple(place.namespace for place in places.all), places.nodes, remember)
         kubelet = Kubelet(world, faults, streams.of("kubelet"), places.nodes)
         users = Users(world, places, kubelet, faults, streams.of("users"))
+        Meddler(world, faults, streams.of("meddler"))
         operator = Operator(world, faults, streams, pace, self.referee)
         operator.overlap = lambda: world.spawn(users.crowd())
         try:

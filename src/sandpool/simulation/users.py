@@ -17,7 +17,7 @@ from sandpool.kube.errors import ApiError
 from sandpool.model import codec
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES
-from sandpool.model.patches import json_patch, merge_patch
+from sandpool.model.patches import merge_patch
 from sandpool.model.pod import Phase, Pod
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
@@ -258,15 +258,7 @@ class Users:
     # Templates and pools
 
     async def _edit_template(self, place: Place) -> object:
-        patch = json_patch(
-            [
-                {
-                    "op": "replace",
-                    "path": "/spec/podTemplate/spec/containers/0/image",
-                    "value": f"python:{self._chance.randrange(4)}",
-                }
-            ]
-        )
+        patch = bodies.another_image(self._chance)
         return await self._world.api.patch(TEMPLATES, self._chance.choice(place.templates), patch, place.namespace)
 
     async def _relabel_template(self, place: Place) -> object:

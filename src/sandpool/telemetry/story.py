@@ -11,6 +11,9 @@ from collections.abc import Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from sandpool.model import times
 
 WROTE, TRIED, ASKED = "wrote", "tried", "asked"
 """First words of notes about calls to an API server: done, failed, read."""
@@ -46,6 +49,17 @@ class Entry:
     plan: str
     outcome: str
     took: float = 0.0  # seconds
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON has it, wherever stories are served."""
+        return {
+            "when": times.micro(self.when),
+            "seconds": round(self.took, 6),
+            "rid": self.rid,
+            "trigger": self.trigger,
+            "plan": self.plan,
+            "outcome": self.outcome,
+        }
 
     def __str__(self) -> str:
         return f"{self.when.isoformat()} {self.rid} {self.trigger} | {self.plan or '-'} | {self.outcome}"

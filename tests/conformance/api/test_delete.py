@@ -205,6 +205,23 @@ async def test_an_owner_uid_that_never_was_is_absent(cluster: Implementation, ap
     assert await api.get(SANDBOXES, "owner", ns) == owner
 
 
+async def test_an_owner_in_a_version_that_is_not_served_is_not_looked_for(
+    cluster: Implementation, api: Api, ns: str
+) -> None:
+    """Neither found nor missed: whoever stops serving a version first rewrites the references that name it."""
+    if not cluster.collects:
+        pytest.skip("nobody collects here")
+    owner = await api.create(SANDBOXES, sandbox("owner"), ns)
+    old = owned_by(owner, apiVersion="agents.x-k8s.io/v1alpha1")
+    for name, reference in (("old", old), ("new", owned_by(owner))):
+        await api.create(CONFIG_MAPS, core("ConfigMap", metadata=metadata(name, ownerReferences=[reference])), ns)
+    await api.delete(SANDBOXES, "owner", ns)
+    await gone(api, CONFIG_MAPS, "new", ns)
+    assert (await api.get(CONFIG_MAPS, "old", ns)).metadata.name == "old"
+    await api.patch(CONFIG_MAPS, "old", merge_patch({"metadata": {"ownerReferences": [owned_by(owner)]}}), ns)
+    await gone(api, CONFIG_MAPS, "old", ns)
+
+
 async def test_namespace_deletion_takes_everything_along(cluster: Implementation, api: Api, ns: str) -> None:
     await api.create(SANDBOXES, sandbox("a"), ns)
     await api.create(PODS, pod("p"), ns)

@@ -1,25 +1,76 @@
-"""Every test of this folder runs on each backend that works on this machine."""
+"""Every test of this folder runs on each backend that works on this machine: those that pretend in virtual time, the others in real time."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from conformance.backends.subject import Subject
-from sandpool.local.backends.base import Backend
+from sandpool.local.backends.base import Backend, Probe
 from sandpool.local.backends.hollow import HollowBackend
-from sandpool.loop.clock import LoopClock
+from sandpool.local.backends.pods.backend import PodsBackend
+from sandpool.local.backends.pods.options import PodsOptions
+from sandpool.local.backends.process.runtime import ProcessRuntime
+from sandpool.local.backends.runtime import Runtime
+from sandpool.loop.clock import LoopClock, SystemClock
+from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-BACKENDS: dict[str, Callable[[LoopClock], Backend]] = {"hollow": HollowBackend}
+NAMESPACES = "sandpool.local.backends.namespaces.runtime"
+REAL = ["process", *(["namespaces"] if find_spec(NAMESPACES) else [])]
+PROBES: dict[str, Probe] = {}  # found out once
+OPTIONS = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2, kept=0.2)
 
 
-@pytest.fixture(params=sorted(BACKENDS))
-async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
-    clock = LoopClock(START)
-    subject = Subject(lambda: BACKENDS[request.param](clock))
+def runtime(name: str, folder: Path) -> Runtime:
+    if name == "process":
+        return ProcessRuntime(folder, installation=folder.name)
+    from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
+
+    return NamespacesRuntime(folder, installation=folder.name)
+
+
+def on_pods(name: str, folder: Path) -> Callable[[], Backend]:
+    """As a new process would make it: the folders and what was given are the same."""
+    images, network, clock = HostImages(), QuietNetwork(), SystemClock()
+    return lambda: PodsBackend(
+        runtime(name, folder / "runtime"),
+        images,
+        FolderVolumes(folder / "volumes"),
+        network,
+        clock,
+        folder / "pods",
+        OPTIONS,
+    )
+
+
+async def _opened(subject: Subject) -> AsyncIterator[Subject]:
+    probe = PROBES.get(subject.name) or await subject.make().probe()
+    PROBES[subject.name] = probe
+    if not probe.available:
+        pytest.skip(f"{probe.reason}: {probe.message}")
     await subject.open()
     yield subject
     await subject.backend.close()
+
+
+@pytest.fixture(params=[pytest.param("hollow", marks=pytest.mark.looptime), *REAL])
+async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+    if request.param == "hollow":
+        clock = LoopClock(START)
+        made = Subject(lambda: HollowBackend(clock), "hollow", tmp_path)
+    else:
+        made = Subject(on_pods(request.param, tmp_path), request.param, tmp_path)
+    async for one in _opened(made):
+        yield one
+
+
+@pytest.fixture(params=REAL)
+async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+    """Only those that really run something."""
+    async for one in _opened(Subject(on_pods(request.param, tmp_path), request.param, tmp_path)):
+        yield one

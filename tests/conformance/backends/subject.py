@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sandpool.local.backends.base import (
     Backend,
@@ -22,7 +23,7 @@ from sandpool.model.metadata import Key, Uid
 WAIT = 30.0
 
 
-def a_workload(number: int = 1, command: str = "sleep 1000", *, init: bool = False) -> Workload:
+def a_workload(number: int = 1, command: str = "exec sleep 1000", *, init: bool = False) -> Workload:
     """A pod with one container. The command is for backends that run it; the annotations are for those that pretend."""
     spec = WorkloadSpec(
         containers=(ContainerSpec(name="main", image="host", command=("sh", "-c", command)),),
@@ -47,8 +48,18 @@ def gone(seen: Running | None) -> bool:
 @dataclass
 class Subject:
     make: Callable[[], Backend]
+    name: str
+    folder: Path
     told: list[tuple[Uid, Running | None]] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def virtual(self) -> bool:
+        return self.name == "hollow"
+
+    async def a_while(self) -> None:
+        """For what must not happen: long in virtual time, long enough in real time to notice a timer that was left."""
+        await asyncio.sleep(60 if self.virtual else 0.3)
 
     async def open(self) -> None:
         self.backend = self.make()

@@ -107,7 +107,7 @@ class Slow:
         self.asked = asyncio.Event()
         self.go = asyncio.Event()
 
-    async def serve(self, call: Call) -> Reply:
+    async def serve(self, call: Call, pod: bytes) -> Reply:
         self.asked.set()
         await self.go.wait()
         raise RuntimeError("a bug")

@@ -172,7 +172,7 @@ async def test_where_nothing_is(server: LocalServer) -> None:
 async def test_pods_are_stored_but_not_run(server: LocalServer) -> None:
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     await server.request("POST", f"{CORE}/pods", body)
-    for method, part in (("GET", "log"), ("POST", "exec"), ("GET", "portforward"), ("POST", "eviction")):
+    for method, part in (("GET", "log"), ("POST", "exec"), ("GET", "portforward")):
         answer = await server.request(method, f"{CORE}/pods/p/{part}", {} if method == "POST" else None)
         assert (answer.status, answer.json["reason"]) == (501, "NotImplemented")
         assert f'cannot serve "{part}"' in answer.json["message"]

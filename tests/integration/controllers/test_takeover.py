@@ -18,62 +18,27 @@ from sandpool.controllers.sandbox.steps import Change, Create, Plan
 from sandpool.kube.api import Api
 from sandpool.kube.errors import InternalError
 from sandpool.model import labels
-from sandpool.model.claim import SandboxClaim
-from sandpool.model.conditions import Condition, is_true
+from sandpool.model.conditions import is_true
 from sandpool.model.kinds import (
     CLAIMS,
     NETWORK_POLICIES,
-    PERSISTENT_VOLUME_CLAIMS,
     PODS,
-    POOLS,
     SANDBOXES,
     SERVICES,
     TEMPLATES,
 )
-from sandpool.model.metadata import Object, Uid
 from sandpool.model.names import name_hash
 from sandpool.model.patches import merge_patch
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from support.control_plane import ControlPlane, a_control_plane
 from support.counting_api import WRITES
+from support.left_behind import BOUND, MEMBERS, RUNNING, Seed, essence, identities, left_behind
 from support.loop_cluster import a_cluster
-from support.other_installation import IMAGE, Installation, condition, freed, reference
+from support.other_installation import IMAGE, Installation, freed, reference
 from support.virtual_loop import run_virtually
 
-MEMBERS = ("python-x7k2p", "python-b9cwq", "python-zzt4d")
-BOUND = {"warm": "python-m4m4m", "cold": "cold", "old": "python-l9l9l", "served": "served"}
-RUNNING = (*MEMBERS, *BOUND.values(), "mine")
 SETTLED = 600.0
-Seed = Callable[[Api], Awaitable[None]]
-
-
-def left_behind(version: str = "v1beta1", strategy: str = "Recreate") -> Seed:
-    """A namespace in use: a full pool, claims of every history, and sandboxes that users made themselves."""
-
-    async def seed(api: Api) -> None:
-        other = Installation(api, version)
-        await other.template()
-        pool = await other.pool(len(MEMBERS), updateStrategy={"type": strategy})
-        for name in MEMBERS:
-            await other.member(pool, name)
-        for name, sandbox in BOUND.items():
-            claim = await other.claim(name)
-            await other.bound(claim, sandbox, legacy=name == "old", service=name == "served")
-            if name == "old":
-                await other.claims_policy(claim)
-        await other.bare("mine")
-        await other.bare("asleep", suspended=True)
-        await _expired(api, other)
-
-    return seed
-
-
-async def _expired(api: Api, other: Installation) -> None:
-    """A claim whose time was up, and that was to be kept."""
-    await other.claim("ended", lifecycle={"shutdownTime": "2025-12-24T18:00:00Z"})
-    over = condition("Ready", "False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
-    await api.patch_status(CLAIMS, "ended", merge_patch({"status": {"conditions": [over]}}), "default")
 
 
 def taken_over(
@@ -86,24 +51,6 @@ def taken_over(
             await work(plane)
 
     run_virtually(main())
-
-
-async def identities(api: Api) -> dict[str, dict[str, Uid]]:
-    found: dict[str, dict[str, Uid]] = {}
-    for resource in (SANDBOXES, PODS, CLAIMS, POOLS, TEMPLATES, SERVICES, PERSISTENT_VOLUME_CLAIMS):
-        objects: tuple[Object, ...] = (await api.list(resource, "default")).items
-        assert not [each.metadata.name for each in objects if each.metadata.leaving]
-        found[resource.plural] = {each.metadata.name: each.metadata.uid for each in objects}
-    return found
-
-
-def essence(claim: SandboxClaim) -> tuple[Any, ...]:
-    """What clients act on. How a condition is worded may differ."""
-    return claim.status.sandbox, [_unworded(one) for one in claim.status.conditions]
-
-
-def _unworded(one: Condition) -> Condition:
-    return msgspec.structs.replace(one, message="")
 
 
 def test_the_lease_has_the_name_that_others_wait_for() -> None:

@@ -20,7 +20,7 @@ pytest.register_assert_rewrite("support.agent_sandbox_sdk")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     if lacking := kube_server.lacking():
         pytest.skip(lacking)
-    with a_stage(tmp_path_factory.mktemp("stage")) as stage:
+    with a_stage(tmp_path_factory.mktemp("stage"), "product") as stage:
         yield stage
 
 

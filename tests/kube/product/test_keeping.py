@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from sandpool.assembly.installation.rules import STORAGE
+from sandpool.assembly.installation.settings import CONTROLLER
 from sandpool.model import labels
-from sandpool.model.conditions import find
+from sandpool.model.conditions import find, is_true
 from sandpool.model.kinds import (
     NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -16,6 +21,7 @@ from sandpool.model.kinds import (
 )
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
+from support.kube_access import NAMESPACE
 from support.kube_stage import Stage, User
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
@@ -49,9 +55,10 @@ async def test_what_is_there_already_is_adopted_and_kept_right(stage: Stage, use
     await user.until(removed, "the service is gone")
 
 
-async def test_storage_of_others_needs_more_than_we_have_where_the_cluster_is_strict(user: User) -> None:
+async def test_storage_of_others_needs_more_than_we_have_where_the_cluster_is_strict(stage: Stage, user: User) -> None:
     """To become the owner of something that is there, one must be allowed to delete it. Storage we never delete: so a cluster
-    that enforces this refuses the adoption, which the sandbox tells, and nobody mounts what is not theirs."""
+    that enforces this refuses the adoption, which the sandbox tells, and nobody mounts what is not theirs. Until an operator
+    grants it, as `rbac.adoptStorage` of the chart does."""
     storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     metadata = {"name": "home-box", "labels": {labels.ADOPTABLE: "true"}}
     body = {"metadata": metadata, "spec": storage}
@@ -70,6 +77,28 @@ async def test_storage_of_others_needs_more_than_we_have_where_the_cluster_is_st
 
     await user.until(told, "the sandbox says why it does not start")
     assert await user.all(PODS) == []
+    (storage_before,) = await user.all(PERSISTENT_VOLUME_CLAIMS)
+    for path, body in granted(user.namespace):
+        await asyncio.to_thread(stage.server.request, "POST", path, body)
+
+    async def ready() -> bool:
+        sandbox: Sandbox = await user.get(SANDBOXES, "box")
+        return is_true(sandbox.status.conditions, Type.READY)
+
+    await user.until(ready, "the sandbox has its storage", seconds=180)
+    (adopted,) = await user.all(PERSISTENT_VOLUME_CLAIMS)
+    assert adopted.metadata.uid == storage_before.metadata.uid
+    assert adopted.metadata.controller is not None
+
+
+def granted(namespace: str) -> list[tuple[str, dict[str, Any]]]:
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    account = {"kind": "ServiceAccount", "name": CONTROLLER, "namespace": NAMESPACE}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "storage"}
+    return [
+        (f"{path}/roles", {"metadata": {"name": "storage"}, "rules": [rule.body() for rule in STORAGE]}),
+        (f"{path}/rolebindings", {"metadata": {"name": "storage"}, "roleRef": reference, "subjects": [account]}),
+    ]
 
 
 async def test_the_wall_follows_the_template(user: User) -> None:

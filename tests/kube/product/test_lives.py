@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
 from sandpool.assembly.installation.rules import LEASE
 from sandpool.model import times
@@ -28,9 +31,11 @@ from sandpool.model.sandbox import Sandbox
 from support.kube_access import NAMESPACE
 from support.kube_process import Controller
 from support.kube_stage import Stage, User
+from support.kube_witness import Members
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
+HARDENING = Path(__file__).parents[3] / "docs/reference/hardening.md"
 IMAGES = {"containers": [{"name": "main", "image": "python:3.14"}]}
 
 
@@ -77,13 +82,62 @@ async def test_members_are_hardened(user: User) -> None:
     await user.pool(1)
     await user.filled(1)
     (pod,) = await user.all(raw(PODS))
-    assert pod.body["spec"]["automountServiceAccountToken"] is False
-    assert not [volume for volume in pod.body["spec"].get("volumes", []) if "projected" in volume]
-    assert len(await user.all(NETWORK_POLICIES)) == 1
+    spec = pod.body["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert not [volume for volume in spec.get("volumes", []) if "projected" in volume]
+    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert [one["securityContext"] for one in spec["containers"]] == [{"allowPrivilegeEscalation": False}]
+    assert not [one for one in spec["containers"] if one.get("volumeMounts")]
+    assert spec["dnsPolicy"] == "None"  # nothing in the cluster answers it
+    (policy,) = await user.all(raw(NETWORK_POLICIES))
+    selected = policy.body["spec"]["podSelector"]["matchLabels"]
+    assert selected.items() <= pod.metadata.labels.items()
+    (way_in,) = policy.body["spec"]["ingress"]
+    (router,) = way_in["from"]
+    assert router["podSelector"]["matchLabels"] == {"app": "sandbox-router"}
+    assert router["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": NAMESPACE}
+
+
+async def test_limits_and_the_runtime_are_what_the_template_says(stage: Stage, user: User) -> None:
+    """A runtime class of its own, as gVisor and Kata have: the server accepts the pod, and the class reaches the node."""
+    path = "/apis/node.k8s.io/v1/runtimeclasses"
+    await asyncio.to_thread(stage.server.request, "POST", path, {"metadata": {"name": "gvisor"}, "handler": "runsc"})
+    limits = {"limits": {"cpu": "1", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "64Mi"}}
+    container = {"name": "main", "image": "python:3.13", "resources": limits}
+    await user.create(
+        TEMPLATES, "python", podTemplate={"spec": {"runtimeClassName": "gvisor", "containers": [container]}}
+    )
+    await user.pool(1)
+    await user.filled(1)
+    (pod,) = await user.all(raw(PODS))
+    assert pod.body["spec"]["runtimeClassName"] == "gvisor"
+    assert pod.body["spec"]["containers"][0]["resources"] == limits
+
+
+async def test_limits_of_the_namespace_reach_members_and_replace_nobody(stage: Stage, user: User) -> None:
+    """As the reference says it: what a template leaves open, a LimitRange fills in."""
+    text = HARDENING.read_text().partition("      apiVersion: v1\n")[2].partition("\n\n")[0]
+    limits = yaml.safe_load("      apiVersion: v1\n" + text)
+    assert limits["kind"] == "LimitRange"
+    path = f"/api/v1/namespaces/{user.namespace}/limitranges"
+    await asyncio.to_thread(stage.server.request, "POST", path, limits)
+    await user.template()
+    await user.pool(1, updateStrategy={"type": "Recreate"})
+    await user.filled(1)
+    (before,) = await user.members()
+    (pod,) = await user.all(raw(PODS))
+    wanted = limits["spec"]["limits"][0]["default"]
+    assert pod.body["spec"]["containers"][0]["resources"]["limits"] == wanted
+    await user.pool(1, name="second")  # whatever else happens meanwhile
+    await user.filled(1, "second")
+    (after,) = await user.members()
+    assert after.metadata.uid == before.metadata.uid
+    assert not [one for one in after.status.conditions if one.type == Type.POD_UP_TO_DATE]
 
 
 @pytest.mark.parametrize("strategy", ["Recreate", "RollingUpdate"])
 async def test_a_template_edit_rolls_the_pool(user: User, strategy: str) -> None:
+    """What the members themselves are is looked at, at every step; what the pool says of it may come a moment later."""
     await user.template()
     await user.pool(6, updateStrategy={"type": strategy})
     await user.filled(6)
@@ -91,14 +145,27 @@ async def test_a_template_edit_rolls_the_pool(user: User, strategy: str) -> None
     kept = (await user.served("kept"))["kept"]
     await user.filled(6)
     old = {one.metadata.uid for one in await user.members()}
-    await user.edit(TEMPLATES, "python", podTemplate={"spec": IMAGES})
+    pool: SandboxWarmPool = await user.get(POOLS, "python")
+    witness = Members(user.api, user.namespace, pool.metadata.uid)
+    async with witness.watching():
+        await user.edit(TEMPLATES, "python", podTemplate={"spec": IMAGES})
 
-    async def rolled() -> bool:
-        pool: SandboxWarmPool = await user.get(POOLS, "python")
-        uids = {one.metadata.uid for one in await user.members()}
-        return not uids & old and pool.status.updated_ready_replicas == pool.status.replicas == 6
+        async def rolled() -> bool:
+            members = await user.members()
+            ready = [one for one in members if is_true(one.status.conditions, Type.READY)]
+            return len(ready) == len(members) == 6 and not {one.metadata.uid for one in members} & old
 
-    await user.until(rolled, "every member is of the new template")
+        await user.until(rolled, "every member is of the new template")
+        # By default a quarter more may exist, rounded up, and a quarter fewer be available, rounded down.
+        if strategy == "RollingUpdate":
+            assert witness.fewest >= 6 - 1
+            assert witness.most <= 6 + 2
+
+        async def told() -> bool:
+            status = (await user.get(POOLS, "python")).status
+            return bool(status.updated_ready_replicas == status.ready_replicas == status.replicas == 6)
+
+        await user.until(told, "the pool says so")
     pod = await user.get(raw(PODS), kept)
     assert pod.body["spec"]["containers"][0]["image"] == "python:3.13"  # what is claimed is not touched
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from sandpool.model.conditions import find
-from sandpool.model.kinds import (
-    POOLS,
-)
+from sandpool.model.kinds import PODS, POOLS
 from sandpool.model.reasons import Type
 from support.kube_access import USER
-from support.kube_certificates import Authority
 from support.kube_stage import Stage, User
-from support.scripted_peer import forever, scripted_peer
+from support.kube_webhook import a_webhook
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -59,15 +53,10 @@ async def test_a_quota_is_told_and_does_not_lead_to_a_storm(stage: Stage, user: 
 async def test_a_webhook_that_refuses_is_told_and_does_not_lead_to_a_storm(
     stage: Stage, user: User, tmp_path: Path
 ) -> None:
-    authority = Authority("webhook")
-    authority.write_ca(tmp_path / "ca")
-    authority.write_server(tmp_path / "server", names=[], addresses=["127.0.0.1"])
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
-    async with scripted_peer(forever(deny), tls=tls) as peer:
-        path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-        body = webhook(user.namespace, peer.url, (tmp_path / "ca.crt").read_bytes())
-        await asyncio.to_thread(stage.server.request, "POST", path, body)
+    async def deny(asked: dict[str, Any]) -> str:
+        return "no pods on Sundays"
+
+    async with a_webhook(stage, user, tmp_path, PODS, deny):
         audit = stage.audit
         audit.mark()
         await user.template()
@@ -81,33 +70,7 @@ async def test_a_webhook_that_refuses_is_told_and_does_not_lead_to_a_storm(
         await asyncio.sleep(8)  # long enough for a storm
         tries = audit.refused(USER, user.namespace)
         assert sum(tries.values()) <= 3 * 6, tries  # doubling from a second: 0, 1, 3, 7, 15
-        await asyncio.to_thread(stage.server.request, "DELETE", f"{path}/sundays")
-        await user.filled(3)
-
-
-async def deny(request: web.Request) -> web.StreamResponse:
-    review = await request.json()
-    answer = {"uid": review["request"]["uid"], "allowed": False, "status": {"message": "no pods on Sundays"}}
-    return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": answer})
-
-
-def webhook(namespace: str, url: str, ca: bytes) -> dict[str, Any]:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    one = {
-        "name": "sundays.example.com",
-        "rules": [rule],
-        "clientConfig": {"url": url, "caBundle": base64.b64encode(ca).decode()},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    kind = "ValidatingWebhookConfiguration"
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": "sundays"},
-        "webhooks": [one],
-    }
+    await user.filled(3)
 
 
 async def test_a_namespace_that_ends_takes_everything_along(stage: Stage, user: User) -> None:

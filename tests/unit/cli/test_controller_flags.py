@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,36 @@ def test_flags_as_other_manifests_write_them(tmp_path: Path, capsys: pytest.Capt
     assert str(absent) in capsys.readouterr().err
 
 
-def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+GROUPS = (WhereFlags, LeadFlags, PaceFlags, MemberFlags, SeenFlags)
+FLAGS = [f"--{each.name.replace('_', '-')}" for group in GROUPS for each in fields(group)]
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "250")  # long names are broken otherwise
     assert run(["controller", "--help"]) == 0
     shown = capsys.readouterr().out
-    for flag in ("--leader-elect", "--watch-namespaces", "--kube-api-qps", "--debug-bind-address", "--log-format"):
-        assert flag in shown
+    assert [flag for flag in FLAGS if flag not in shown] == []
+    assert "--webhook" not in shown  # those of others are in the reference
+
+
+def test_the_reference_names_every_flag() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/command-line.md").read_text()
+    assert [flag for flag in FLAGS if f"| `{flag}" not in page] == []
+
+
+def test_stories_are_told_on_loopback_only() -> None:
+    assert SeenFlags().stories_address() == Address("127.0.0.1", 8082)
+    assert SeenFlags(stories_bind_address=":1").stories_address() == Address("127.0.0.1", 1)
+    assert SeenFlags(stories_bind_address="[::1]:1").stories_address() == Address("::1", 1)
+    assert SeenFlags(stories_bind_address="0").stories_address() is None
+    for address in ("0.0.0.0:8082", "10.0.0.1:8082", "[::]:8082", "example.com:8082"):
+        with pytest.raises(Exit, match="only on loopback") as raised:
+            SeenFlags(stories_bind_address=address).stories_address()
+        assert raised.value.code == USAGE
+
+
+def test_the_router_is_somewhere() -> None:
+    assert WhereFlags().router() == ""
+    assert WhereFlags(router_namespace="edge").router() == "edge"
+    with pytest.raises(Exit, match="--router-namespace"):
+        WhereFlags(router_namespace="Not A Name").router()

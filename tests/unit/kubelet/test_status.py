@@ -126,7 +126,7 @@ OK, BAD = Exit(0, NOW), Exit(1, NOW)
     ],
 )
 def test_phases(states: tuple[State, ...], policy: str, phase: Phase) -> None:
-    assert status.phase_of(seen(*states), policy) is phase
+    assert status.phase_of(seen(*states), pod(restartPolicy=policy).spec) is phase
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,8 @@ def test_phases(states: tuple[State, ...], policy: str, phase: Phase) -> None:
     [((W,), "Always", Phase.PENDING), ((OK,), "Always", Phase.RUNNING), ((BAD,), "Never", Phase.FAILED)],
 )
 def test_phases_with_init_containers(init: tuple[State, ...], policy: str, phase: Phase) -> None:
-    assert status.phase_of(seen(R, init=init), policy) is phase
+    specs = [{"name": f"init{i}", "image": "host"} for i in range(len(init))]
+    assert status.phase_of(seen(R, init=init), pod(restartPolicy=policy, initContainers=specs).spec) is phase
 
 
 def test_one_of_two_is_not_ready() -> None:

@@ -146,15 +146,14 @@ async def test_kinds_that_are_not_served_are_left_alone(b: Bench, collecting: Co
     assert not b.absent(kinds.CONFIG_MAPS, "child")
 
 
-async def test_old_version_of_a_served_kind_counts(b: Bench, collecting: Collector) -> None:
+async def test_an_owner_in_a_version_that_is_not_served_is_not_looked_for(b: Bench, collecting: Collector) -> None:
     owner = await b.create(kinds.CLAIMS, claim("owner"))
     (reference,) = owned_by(owner)
     old = {**reference, "apiVersion": "extensions.agents.x-k8s.io/v1alpha1"}
     await b.create(kinds.CONFIG_MAPS, config_map("child", ownerReferences=[old]))
+    await b.delete(kinds.CLAIMS, "owner")
     await quiet(b.store)
     assert not b.absent(kinds.CONFIG_MAPS, "child")
-    await b.delete(kinds.CLAIMS, "owner")
-    await until(lambda: b.absent(kinds.CONFIG_MAPS, "child"))
 
 
 async def test_foreground_waits_for_those_that_block(b: Bench, collecting: Collector) -> None:
@@ -204,6 +203,45 @@ async def test_foreground_circle_ends(b: Bench, collecting: Collector) -> None:
     await until(lambda: b.absent(kinds.CLAIMS, "one") and b.absent(kinds.CLAIMS, "two"))
 
 
+async def test_both_of_a_circle_deleted_at_once(b: Bench, collecting: Collector) -> None:
+    one = await b.create(kinds.CLAIMS, claim("one"))
+    two = await b.create(kinds.CLAIMS, claim("two", ownerReferences=owned_by(one, block=True)))
+    await b.patch(kinds.CLAIMS, "one", {"metadata": {"ownerReferences": owned_by(two, block=True)}})
+    deletes = (b.delete(kinds.CLAIMS, name, propagation=Propagation.FOREGROUND) for name in ("one", "two"))
+    await asyncio.gather(*deletes)
+    await until(lambda: b.absent(kinds.CLAIMS, "one") and b.absent(kinds.CLAIMS, "two"))
+
+
+async def test_circle_closed_when_all_in_it_are_leaving(b: Bench, collecting: Collector) -> None:
+    one = await b.create(kinds.CLAIMS, claim("one"))
+    two = await b.create(kinds.CLAIMS, claim("two", ownerReferences=owned_by(one, block=True)))
+    leaf = config_map("leaf", ownerReferences=owned_by(two, block=True), finalizers=["a.b/c"])
+    await b.create(kinds.CONFIG_MAPS, leaf)
+    await b.delete(kinds.CLAIMS, "one", propagation=Propagation.FOREGROUND)
+    await until(lambda: "deletionTimestamp" in b.get(kinds.CONFIG_MAPS, "leaf")["metadata"])
+    await b.patch(kinds.CLAIMS, "one", {"metadata": {"ownerReferences": owned_by(two, block=True)}})
+    await quiet(b.store)
+    assert not b.absent(kinds.CLAIMS, "two"), "what it waits for is in no circle"
+    await b.patch(kinds.CONFIG_MAPS, "leaf", {"metadata": {"finalizers": None}})
+    await until(lambda: b.names_of(kinds.CLAIMS) == [])
+
+
+async def test_waiting_in_line_is_no_circle(b: Bench, collecting: Collector) -> None:
+    """A dependent that waits for its own dependents still holds its owner up, however it came to leave."""
+    top = await b.create(kinds.CLAIMS, claim("top"))
+    middle = await b.create(kinds.CLAIMS, claim("middle", ownerReferences=owned_by(top, block=True)))
+    low = await b.create(kinds.CLAIMS, claim("low", ownerReferences=owned_by(middle, block=True)))
+    leaf = config_map("leaf", ownerReferences=owned_by(low, block=True), finalizers=["a.b/c"])
+    await b.create(kinds.CONFIG_MAPS, leaf)
+    for name in ("low", "top"):
+        await b.delete(kinds.CLAIMS, name, propagation=Propagation.FOREGROUND)
+    await until(lambda: "deletionTimestamp" in b.get(kinds.CLAIMS, "middle")["metadata"])
+    await quiet(b.store)
+    assert b.names_of(kinds.CLAIMS) == ["low", "middle", "top"]
+    await b.patch(kinds.CONFIG_MAPS, "leaf", {"metadata": {"finalizers": None}})
+    await until(lambda: b.names_of(kinds.CLAIMS) == [])
+
+
 async def test_foreground_resumes_after_a_restart(b: Bench) -> None:
     owner = await b.create(kinds.CLAIMS, claim("owner"))
     await b.create(kinds.CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner, block=True)))
@@ -223,6 +261,20 @@ async def test_orphan(b: Bench, collecting: Collector) -> None:
     await quiet(b.store)
     assert "ownerReferences" not in b.get(kinds.CONFIG_MAPS, "child")["metadata"]
     assert [ref["name"] for ref in b.get(kinds.CONFIG_MAPS, "shared")["metadata"]["ownerReferences"]] == ["other"]
+
+
+async def test_orphaning_comes_too_late_for_what_is_leaving(b: Bench, collecting: Collector) -> None:
+    """The owner's mind changed after its dependents were told to go: those that are left lose the reference, and go."""
+    owner = await b.create(kinds.CLAIMS, claim("owner"))
+    child = config_map("child", ownerReferences=owned_by(owner, block=True), finalizers=["a.b/c"])
+    await b.create(kinds.CONFIG_MAPS, child)
+    await b.delete(kinds.CLAIMS, "owner", propagation=Propagation.FOREGROUND)
+    await until(lambda: "deletionTimestamp" in b.get(kinds.CONFIG_MAPS, "child")["metadata"])
+    await b.delete(kinds.CLAIMS, "owner", propagation=Propagation.ORPHAN)
+    await until(lambda: b.absent(kinds.CLAIMS, "owner"))
+    assert "ownerReferences" not in b.get(kinds.CONFIG_MAPS, "child")["metadata"]
+    await b.patch(kinds.CONFIG_MAPS, "child", {"metadata": {"finalizers": None}})
+    assert b.absent(kinds.CONFIG_MAPS, "child")
 
 
 async def test_falling_behind_costs_only_another_look() -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import NotFound
 from sandpool.local.collect import Collector
+from sandpool.local.graph import node_of
+from sandpool.local.objects.keys import key_of
 from sandpool.model import kinds
 from support.local_objects import Bench, bench, config_map
 from support.local_parts import quiet, running
@@ -28,7 +30,7 @@ class World:
     random: Random
     uids: dict[str, str] = field(default_factory=dict)
     owners: dict[str, set[str]] = field(default_factory=dict)  # as last written by us
-    deleted: dict[str, list[Propagation]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
     orphans: set[str] = field(default_factory=set)  # whose only owner was alive, and then told to let go of them
 
     def references(self, names: set[str]) -> list[dict[str, object]]:
@@ -56,14 +58,15 @@ class World:
     async def delete(self) -> None:
         name = self.random.choice(sorted(self.uids))
         how = self.random.choice(list(Propagation))
+        first = not self.leaving(name)
         with contextlib.suppress(NotFound):
             await self.b.delete(kinds.CONFIG_MAPS, name, propagation=how)
-            self.deleted.setdefault(name, []).append(how)
+            self.deleted.add(name)
             dependents = {child for child, owners in self.owners.items() if owners == {name}}
-            if self.deleted[name] == [Propagation.ORPHAN]:
-                self.orphans |= {child for child in dependents if child not in self.deleted and self.alive(child)}
-            else:
+            if how is not Propagation.ORPHAN:
                 self.orphans -= dependents  # somebody changed his mind about them
+            elif first:  # else its dependents may be leaving already, and leaving is final
+                self.orphans |= {child for child in dependents if child not in self.deleted and self.alive(child)}
 
     async def transfer(self) -> None:
         name = self.random.choice(sorted(self.uids))
@@ -79,6 +82,11 @@ class World:
     def alive(self, name: str) -> bool:
         return not self.b.absent(kinds.CONFIG_MAPS, name)
 
+    def leaving(self, name: str) -> bool:
+        """As a write that is made now would find it, which is newer than what is published."""
+        newest = self.b.store.newest(key_of(kinds.CONFIG_MAPS, "default", name))
+        return newest is not None and node_of(newest).leaving
+
     def check(self) -> None:
         alive = set(filter(self.alive, self.uids))
         living = {self.uids[name] for name in alive}
@@ -87,10 +95,10 @@ class World:
             assert "deletionTimestamp" not in metadata, f"{name} is stuck"
             references = metadata.get("ownerReferences") or []
             assert all(reference["uid"] in living for reference in references), f"{name} has a dead owner"
-        for name in set(self.uids) - alive - set(self.deleted):
+        for name in set(self.uids) - alive - self.deleted:
             assert self.owners[name], f"{name} had no owner and was taken"
             assert not self.owners[name] & alive, f"{name} had a living owner and was taken"
-        for name in self.orphans - set(self.deleted):
+        for name in self.orphans - self.deleted:
             assert name in alive, f"{name} was orphaned and taken"
 
 

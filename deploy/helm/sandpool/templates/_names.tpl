@@ -76,6 +76,9 @@ subjects:
 {{- if ne .Values.clusterDomain "cluster.local" }}
 - --cluster-domain={{ .Values.clusterDomain }}
 {{- end }}
+{{- with .Values.router.namespace }}
+- --router-namespace={{ . }}
+{{- end }}
 {{- $given := list
   (list "--kube-api-qps" .Values.kubeApi.qps)
   (list "--kube-api-burst" .Values.kubeApi.burst)

@@ -97,3 +97,6 @@ OWN = (
     _rule(LEASES, "get patch", "take, renew and release its own lease, and touch no other", names=(LEASE,)),
 )
 """In the namespace where the controller runs."""
+
+STORAGE = (_rule(PERSISTENT_VOLUME_CLAIMS, "delete", "become the owner of storage, where the cluster asks for that"),)
+"""Only if an operator says so: nothing is ever deleted with it."""

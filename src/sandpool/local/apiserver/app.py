@@ -25,6 +25,8 @@ from sandpool.telemetry.metrics import Metrics
 log = logger(__name__)
 
 ANONYMOUS: Final = User("system:anonymous", "", ("system:unauthenticated",))
+STREAMED: Final = frozenset({"attach", "exec", "log", "portforward"})
+"""What lasts as long as its user likes: how long says nothing about the server, so only the time until it begins counts."""
 BUSY: Final = "too many requests are being served, please try again later"
 
 
@@ -44,12 +46,14 @@ class App:
             raise RuntimeError(f"cannot serve {scope['type']}")
         began = perf_counter()
         verb = resource = ""
+        lasting = False
         self._in_flight += 1
         try:
             if self._in_flight > self._limits.requests:
                 raise TooManyRequests(BUSY, retry_after=1)
             call = self._call(scope, receive)
             verb, resource = call.info.verb, _label(call)
+            lasting = verb == "watch" or call.info.subresource in STREAMED
             reply = await self._handler(call)(call)
         except ApiError as error:
             reply = of_error(error)
@@ -61,7 +65,7 @@ class App:
         finally:
             self._in_flight -= 1
         log.debug("request", method=scope["method"], path=scope["path"], code=reply.status)
-        if verb != "watch":
+        if not lasting:
             await reply.deliver(receive, send)
             self._metrics.served(verb, resource, reply.status, perf_counter() - began)
         else:

@@ -55,6 +55,7 @@ class Dispatcher:
             ("update", "finalize"): writes.update,
             ("create", "token"): tokens.create,
             ("create", "binding"): writes.bind,
+            ("create", "eviction"): removals.evict,
         }
         for part in ("", "status", "scale"):
             self._handlers |= {(verb, part): handler for verb, handler in whole.items()}
@@ -87,8 +88,8 @@ class Dispatcher:
 
     async def _connect(self, call: Call) -> Reply:
         """Something that only a node can do; the pod must exist, whoever runs it."""
-        self._objects.get(call.resource, call.namespace, call.info.name)
-        return await self._runtime.serve(call)
+        pod = self._objects.get(call.resource, call.namespace, call.info.name)
+        return await self._runtime.serve(call, pod.value)
 
 
 def _fits(call: Call) -> bool:

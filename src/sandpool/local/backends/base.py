@@ -41,6 +41,10 @@ class UnknownPod(BackendError):
         super().__init__("NotFound", f"{what} does not run here; look at the pod's status")
 
 
+ADDRESS = "\0address\0"
+"""Stands in a value of `Workload.env` for the address of the pod, which only the backend knows, and which it puts in."""
+
+
 # What to run
 
 
@@ -60,12 +64,17 @@ class Resources(Model, frozen=True):
     requests: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class Capabilities(Model, frozen=True):
+    add: tuple[str, ...] = ()
+
+
 class SecurityContext(Model, frozen=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
     run_as_non_root: bool | None = None
     read_only_root_filesystem: bool = False
     privileged: bool = False
+    capabilities: Capabilities = Capabilities()
 
 
 class PodSecurityContext(Model, frozen=True):
@@ -102,6 +111,8 @@ class ContainerSpec(Model, frozen=True):
     stdin_once: bool = False
     tty: bool = False
     termination_message_path: str = ""
+    termination_message_policy: str = ""
+    restart_policy: str = ""  # of an init container: Always makes it a sidecar
 
 
 class WorkloadSpec(Model, frozen=True):
@@ -110,6 +121,9 @@ class WorkloadSpec(Model, frozen=True):
     hostname: str = ""
     security_context: PodSecurityContext = PodSecurityContext()
     runtime_class_name: str | None = None
+    host_network: bool = False
+    host_pid: bool = msgspec.field(name="hostPID", default=False)
+    host_ipc: bool = msgspec.field(name="hostIPC", default=False)
     init_containers: tuple[ContainerSpec, ...] = ()
     containers: tuple[ContainerSpec, ...] = ()
 
@@ -117,7 +131,8 @@ class WorkloadSpec(Model, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One pod to run. `was` is how the API last knew it, when it ran before: a backend whose pods outlive the process has
-    found it by itself and ignores it; one whose pods do not may bring it back with the same address."""
+    found it by itself and ignores it; one that `revives` brings it back as it was; any other starts it anew, if it can with
+    the same address, and its containers carry on from the `restarts` and `last` of `was`, which are already counted."""
 
     uid: Uid
     key: Key
@@ -171,6 +186,7 @@ class RunningContainer:
     id: str = ""
     restarts: int = 0
     last: Exit | None = None  # how the run before this one ended
+    image_id: str = ""  # what the image turned out to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +200,9 @@ class Running:
     containers: tuple[RunningContainer, ...] = ()
     stopping: bool = False
     paused: bool = False
+    notes: tuple[
+        str, ...
+    ] = ()  # what the user should know: ports that are mapped to others, sizes that nobody enforces
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +255,12 @@ class Backend(Protocol):
         """As in `--backend` and RuntimeClass."""
         ...
 
+    @property
+    def revives(self) -> bool:
+        """Whether pods come back as they were when this process is started again: they have no processes to lose, or those
+        outlive us. If not, a pod that must not be restarted is over, and `start` is not ordered."""
+        ...
+
     async def probe(self) -> Probe:
         """Really starts something small and takes it away again. May be called at any time, also before `open`."""
         ...
@@ -266,7 +291,14 @@ class Backend(Protocol):
 
     async def restart(self, uid: Uid, container: str) -> None:
         """Starts a container that has ended once more; its `restarts` goes up. Nothing happens to one that has not ended or
-        in a pod that is stopping. UnknownPod if there is no such pod or container."""
+        in a pod that is stopping. UnknownPod if there is no such pod or container. Init containers that failed are restarted
+        like this, too; what comes after them goes on when they have succeeded (or, if they are sidecars, have started)."""
+        ...
+
+    async def end(self, uid: Uid, container: str, grace: float) -> None:
+        """Ends one container, politely and by force after `grace` seconds; the pod stays, and the container shows as Exit.
+        Ordered again, the earlier end counts. Nothing happens to one that does not run or in a pod that is stopping.
+        UnknownPod if there is no such pod or container."""
         ...
 
     async def stop(self, uid: Uid, grace: float) -> None:
@@ -298,8 +330,21 @@ class Backend(Protocol):
         nobody listens there, UnknownPod if the pod is not here."""
         ...
 
-    def logs(self, uid: Uid, container: str, *, previous: bool, follow: bool) -> AsyncIterator[bytes]:
-        """The output of a container, also of one that has ended, until `look` is None. UnknownPod at the first step."""
+    def logs(
+        self,
+        uid: Uid,
+        container: str,
+        *,
+        previous: bool = False,
+        follow: bool = False,
+        tail: int | None = None,
+        since: datetime | None = None,
+        timestamps: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The output of a container, also of one that has ended, until `look` is None: as it was written, or with the time
+        before each line. `tail` counts lines, `limit` bytes. At the first step UnknownPod, or BackendError "BadRequest" if the
+        run that is asked for has not begun."""
         ...
 
     async def stats(self, uid: Uid) -> Stats:

@@ -40,6 +40,8 @@ NEVER_READY = "hollow.sandpool.dev/never-ready"
 EXIT_AFTER = "hollow.sandpool.dev/exit-after"
 """Seconds: each container ends so long after its start, with EXIT_CODE."""
 EXIT_CODE = "hollow.sandpool.dev/exit-code"
+INIT_FAILURES = "hollow.sandpool.dev/init-failures"
+"""How often the first init container fails before it succeeds."""
 START_ERROR = "hollow.sandpool.dev/start-error"
 """A reason: the pod cannot be started at all."""
 
@@ -66,6 +68,7 @@ class _Pod:
 
 class HollowBackend:
     name = "hollow"
+    revives = True  # there is no process to lose
 
     def __init__(self, clock: Clock, options: HollowOptions = HollowOptions()) -> None:
         self._clock = clock
@@ -119,10 +122,22 @@ class HollowBackend:
     async def restart(self, uid: Uid, container: str) -> None:
         pod = self._known(uid)
         ended = self._container(pod, container)
-        if isinstance(ended.state, Exit) and not pod.seen.stopping:
-            again = replace(ended, state=Started(self._clock.now()), restarts=ended.restarts + 1, last=ended.state)
-            self._put(pod, self._named(pod, again))
+        if not isinstance(ended.state, Exit) or pod.seen.stopping:
+            return
+        begun = Started(self._clock.now(), ready=self._sidecar(pod, container))
+        again = replace(ended, state=begun, restarts=ended.restarts + 1, last=ended.state)
+        self._put(pod, self._named(pod, again))
+        if all(init.name != container for init in pod.seen.init):
             self._go_on(pod, again)
+        elif not self._sidecar(pod, container):
+            self._later(pod, "", self._draw(uid, "start", self._options.start), lambda: self._begin(pod))
+
+    async def end(self, uid: Uid, container: str, grace: float) -> None:
+        pod = self._known(uid)
+        running = self._container(pod, container)
+        if isinstance(running.state, Started) and not pod.seen.stopping:
+            delay = max(0.0, min(grace, self._draw(uid, f"end/{container}/{running.restarts}", self._options.stop)))
+            self._later(pod, f"{container} ends", delay, lambda: self._terminated(pod, container))
 
     async def stop(self, uid: Uid, grace: float) -> None:
         pod = self._pods.get(uid)
@@ -159,7 +174,18 @@ class HollowBackend:
         self._known(uid)
         raise Unsupported(self.name, "be connected to")
 
-    async def logs(self, uid: Uid, container: str, *, previous: bool, follow: bool) -> AsyncIterator[bytes]:
+    async def logs(
+        self,
+        uid: Uid,
+        container: str,
+        *,
+        previous: bool = False,
+        follow: bool = False,
+        tail: int | None = None,
+        since: datetime | None = None,
+        timestamps: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[bytes]:
         self._container(self._known(uid), container)
         nothing: tuple[bytes, ...] = ()  # no process, no output
         for line in nothing:
@@ -172,8 +198,12 @@ class HollowBackend:
     # Steps, each at its drawn moment
 
     def _begin(self, pod: _Pod) -> None:
-        """All init containers have run, all containers start."""
+        """All init containers run, and then, unless one fails, all containers start."""
         now = self._clock.now()
+        ended = self._initialize(pod, now)
+        if any(isinstance(c.state, Exit) and c.state.code for c in ended):
+            self._put(pod, replace(pod.seen, init=ended))
+            return
         try:
             address = self._addresses.take()
         except NodeError as error:
@@ -184,12 +214,31 @@ class HollowBackend:
         started = tuple(
             replace(c, state=Started(now), id=f"hollow://{pod.seen.uid}/{c.name}") for c in pod.seen.containers
         )
-        ended = tuple(
-            replace(c, state=Exit(0, now, now), id=f"hollow://{pod.seen.uid}/{c.name}") for c in pod.seen.init
-        )
         self._put(pod, replace(pod.seen, address=address, init=ended, containers=started))
         for container in started:
             self._go_on(pod, container)
+
+    def _initialize(self, pod: _Pod, now: datetime) -> tuple[RunningContainer, ...]:
+        """The init containers after a run; sidecars stay. The first failure leaves those behind it waiting."""
+        found: list[RunningContainer] = []
+        for index, init in enumerate(pod.seen.init):
+            state: Started | Exit = Exit(0, now, now)
+            if self._sidecar(pod, init.name):
+                state = init.state if isinstance(init.state, Started) else Started(now, ready=True)
+            elif index == 0 and init.restarts < (_number(pod.workload.annotations.get(INIT_FAILURES)) or 0):
+                state = Exit(1, now, now)
+            found.append(replace(init, state=state, id=f"hollow://{pod.seen.uid}/{init.name}"))
+            if isinstance(state, Exit) and state.code:
+                return (*found, *pod.seen.init[index + 1 :])
+        return tuple(found)
+
+    def _sidecar(self, pod: _Pod, name: str) -> bool:
+        return any(c.name == name and c.restart_policy == "Always" for c in pod.workload.spec.init_containers)
+
+    def _terminated(self, pod: _Pod, name: str) -> None:
+        state = self._container(pod, name).state
+        if isinstance(state, Started):
+            self._become(pod, name, Exit(143, self._clock.now(), state.at, signal=15))
 
     def _go_on(self, pod: _Pod, container: RunningContainer) -> None:
         """Arranges what comes next for a container that runs."""
@@ -237,15 +286,18 @@ class HollowBackend:
         return pod
 
     def _container(self, pod: _Pod, name: str) -> RunningContainer:
-        for container in pod.seen.containers:
+        for container in (*pod.seen.containers, *pod.seen.init):
             if container.name == name:
                 return container
         raise UnknownPod(pod.seen.uid, name)
 
     def _named(self, pod: _Pod, container: RunningContainer) -> Running:
         """The pod with this one of its containers replaced."""
-        containers = tuple(container if c.name == container.name else c for c in pod.seen.containers)
-        return replace(pod.seen, containers=containers)
+        init, containers = (
+            tuple(container if c.name == container.name else c for c in some)
+            for some in (pod.seen.init, pod.seen.containers)
+        )
+        return replace(pod.seen, init=init, containers=containers)
 
     def _put(self, pod: _Pod, seen: Running) -> None:
         if seen != pod.seen:

@@ -48,6 +48,10 @@ class Mount:
     size: int | None = None
     read_only: bool = False
     owner: User | None = None  # what is there should belong to, where the runtime can make it so
+    within: Path | None = (
+        None  # above `source`; sandboxes may write below it: open `source` from here, following no link
+    )
+    required: bool = True  # False: a runtime that cannot mount leaves it out
 
 
 @dataclass(frozen=True, slots=True)

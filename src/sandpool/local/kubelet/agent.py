@@ -9,27 +9,40 @@ from __future__ import annotations
 import asyncio
 import random as randomness
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from sandpool.kube.api import Api
 from sandpool.local.backends.base import Backend
 from sandpool.local.errors import NodeError
+from sandpool.local.kubelet import status
 from sandpool.local.kubelet.apply import Hands
+from sandpool.local.kubelet.asking import Asking
 from sandpool.local.kubelet.bind import NodeFacts
+from sandpool.local.kubelet.claims import ClaimFolders, ClaimKeeper
 from sandpool.local.kubelet.containers import Trouble
+from sandpool.local.kubelet.downward import Here
+from sandpool.local.kubelet.goodbye import Goodbyes
 from sandpool.local.kubelet.ledger import Entry, Ledger
 from sandpool.local.kubelet.node import Heartbeat
 from sandpool.local.kubelet.options import KubeletOptions
-from sandpool.local.kubelet.plan import Bind, Plan, PodView, Start, plan_pod
+from sandpool.local.kubelet.plan import Bind, Plan, PodView, Publish, Start, Step, plan_pod
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
+from sandpool.local.kubelet.prober import Prober
+from sandpool.local.kubelet.references import Unresolved
+from sandpool.local.kubelet.runtimes import Offering, RuntimeClasses
+from sandpool.local.kubelet.telling import Telling
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
+from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.manager import Manager, Parts
 from sandpool.loop.outcome import Done
 from sandpool.loop.reflector import Reflector, Scope
 from sandpool.loop.writes import Writes
-from sandpool.model.kinds import NODES
+from sandpool.model.core import RuntimeClass
+from sandpool.model.kinds import NODES, RUNTIME_CLASSES
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pod import Node
 from sandpool.telemetry.log import logger
@@ -37,6 +50,15 @@ from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.story import Story, note
 
 log = logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a kubelet has beside the API and its backend. Without `offering` a pod may name any runtime class."""
+
+    events: Events = field(default_factory=NullEvents)
+    offering: Offering | None = None
+    folders: ClaimFolders | None = None
 
 
 class Kubelet:
@@ -48,6 +70,7 @@ class Kubelet:
         backend: Backend,
         clock: Clock,
         options: KubeletOptions = KubeletOptions(),
+        around: Surroundings = Surroundings(),
         *,
         metrics: Metrics | None = None,
         story: Story | None = None,
@@ -58,28 +81,45 @@ class Kubelet:
         self._backend = backend
         self._clock = clock
         self._options = options
-        mine = "" if options.places else f"spec.nodeName={options.node}"
+        self._around = around
         self.pods: Cache[NodePod] = Cache(NODE_PODS, lambda pod: options.places or pod.spec.node_name == options.node)
         self.nodes: Cache[Node] = Cache(NODES, lambda node: node.metadata.name == options.node)
-        writes = Writes(api, (self.pods, self.nodes))
-        self._hands = Hands(writes, backend, options.node)
+        self.classes: Cache[RuntimeClass] = Cache(RUNTIME_CLASSES)
+        writes = Writes(api, (self.pods, self.nodes, self.classes))
         self._ledger = Ledger()
+        self._telling = Telling(around.events, self._pod_of, options.pace, routine=options.routine_events)
+        asking = Asking(backend, clock)
+        self._prober = Prober(asking.ask, clock, self._changed, self._telling.probed)
+        self._goodbyes = Goodbyes(asking.ask, clock, self._changed, self._telling.hook_failed)
+        here = Here(options.node, options.address, options.capacity)
+        self._hands = Hands(writes, backend, here, self._goodbyes, self._claimed, self._telling.doubted)
+        self._runtimes = RuntimeClasses(writes, self.classes, clock, options.pace.renew)
         limits = Limits(workers=options.workers, longest_delay=60.0)
         self.controller: Controller[Key] = Controller("kubelet", self.reconcile, clock, metrics, story, limits)
+        self._manager = Manager(self._parts(writes, clock, metrics, random))
+
+    def _parts(self, writes: Writes, clock: Clock, metrics: Metrics, random: Callable[[], float]) -> Parts:
+        options = self._options
         self.controller.on(self.pods, lambda pod: (pod.metadata.key,), reduce=self._concern)
         self.controller.on(self.nodes, self._unplaced, reduce=lambda node: (node.metadata.labels, node.spec))
         one = Scope(fields=f"metadata.name={options.node}")
-        self._manager = Manager(
-            Parts(
-                reflectors=(
-                    Reflector(writes, self.nodes, clock, metrics, random, one),
-                    Reflector(writes, self.pods, clock, metrics, random, Scope(fields=mine)),
-                ),
-                controllers=(self.controller,),
-                services=(Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime).run,),
-                prepare=self._open,
-            )
-        )
+        mine = Scope(fields="" if options.places else f"spec.nodeName={options.node}")
+        reflectors: list[Reflector[Any]] = [
+            Reflector(writes, self.nodes, clock, metrics, random, one),
+            Reflector(writes, self.pods, clock, metrics, random, mine),
+        ]
+        heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes)
+        services = [heartbeat.run, self._prober.run, self._goodbyes.run]
+        if self._around.offering is not None:
+            self.controller.on(self.classes, self._unplaced, reduce=lambda one: one.handler)
+            reflectors.append(Reflector(writes, self.classes, clock, metrics, random))
+            services.append(self._runtimes.run)
+        else:
+            self._runtimes.set({})
+        if self._around.folders is not None:
+            keeper = ClaimKeeper(writes, self._around.folders, self._ledger.claims, clock, options.pace.tidy)
+            services.append(keeper.run)
+        return Parts(reflectors=reflectors, controllers=(self.controller,), services=services, prepare=self._open)
 
     @property
     def ready(self) -> asyncio.Event:
@@ -94,6 +134,8 @@ class Kubelet:
 
     async def _open(self) -> None:
         """After the caches are filled: what the backend still has of pods that are gone is found here."""
+        if self._around.offering is not None:
+            self._runtimes.set(await self._around.offering())
         await self._backend.open(self._changed)
         for seen in self._backend.running():
             self._ledger.entry(seen.key, seen.uid)
@@ -122,9 +164,21 @@ class Kubelet:
             pod.status,
         )
 
-    def _unplaced(self, node: Node) -> Iterator[Key]:
-        """The node changed: pods without one may now fit."""
-        return (pod.metadata.key for pod in self.pods if not pod.spec.node_name)
+    def _unplaced(self, changed: Node | RuntimeClass) -> Iterator[Key]:
+        """Pods without a node may now fit, and those that have one may now find their runtime."""
+        return (
+            pod.metadata.key
+            for pod in self.pods
+            if not pod.spec.node_name or (pod.spec.runtime_class_name and not pod.finished)
+        )
+
+    def _pod_of(self, uid: Uid) -> NodePod | None:
+        key = self._ledger.key_of(uid)
+        pod = self.pods.get(key) if key is not None else None
+        return pod if pod is not None and pod.metadata.uid == uid else None
+
+    def _claimed(self, pod: NodePod, claims: tuple[str, ...]) -> None:
+        self._ledger.entry(pod.metadata.key, pod.metadata.uid).claims = claims
 
     async def reconcile(self, key: Key) -> Done:
         view = self.observe(key)
@@ -136,9 +190,16 @@ class Kubelet:
             except NodeError as error:
                 if not isinstance(step, Start):
                     raise
-                return self._stumble(step, error)
+                return self._stumble(view, step, error)
+            self._tell(view.pod, step)
         self._remember(key, view, plan)
         return Done(again_at=plan.again_at)
+
+    def _tell(self, pod: NodePod | None, step: Step) -> None:
+        if pod is not None and isinstance(step, Publish):
+            self._telling.published(pod, step.fields)
+        elif pod is not None and isinstance(step, Bind):
+            self._telling.bound(pod, self._options.node)
 
     def observe(self, key: Key) -> PodView:
         pod = self.pods.get(key)
@@ -146,22 +207,33 @@ class Kubelet:
             pod = None
         uid = pod.metadata.uid if pod is not None else Uid("")
         look = self._backend.look
-        self._ledger.settle(key, uid, look)
+        for gone in self._ledger.settle(key, uid, look):
+            self._prober.forget(gone)
+            self._goodbyes.forget(gone)
         entry = self._ledger.entry(key, uid) if pod is not None else Entry()
+        seen = look(uid) if pod is not None else None
+        if pod is not None and seen is not entry.seen:
+            self._telling.moved(pod, entry.seen, seen)
+            entry.seen = seen
         return PodView(
             pod,
-            look(uid) if pod is not None else None,
+            seen,
             tuple(seen for other in self._ledger.others(key, uid) if (seen := look(other)) is not None),
             self._node_facts(),
             self._options.address,
             pod is not None and entry.bound_at == pod.metadata.revision,
             entry.trouble,
             entry.held_since,
+            self._prober.follow(pod, seen) if pod is not None else status.NO_PROBES,
+            self._backend.revives,
         )
 
     def _node_facts(self) -> NodeFacts | None:
         node = self.nodes.get(Key("", self._options.node))
-        return None if node is None else NodeFacts(node.metadata.name, node.metadata.labels, node.spec.unschedulable)
+        if node is None:
+            return None
+        runtimes = self._runtimes.known if self._around.offering is not None else None
+        return NodeFacts(node.metadata.name, node.metadata.labels, node.spec.unschedulable, runtimes)
 
     def _remember(self, key: Key, view: PodView, plan: Plan) -> None:
         """What the next look at this pod must know. The pod may be gone by now; its entry goes when the cache says so."""
@@ -174,12 +246,16 @@ class Kubelet:
         if self._backend.look(view.pod.metadata.uid) is not None:
             entry.trouble, entry.failures = None, 0
 
-    def _stumble(self, step: Start, error: NodeError) -> Done:
+    def _stumble(self, view: PodView, step: Start, error: NodeError) -> Done:
         """The pod cannot be started: its status will say why, and it is tried again, later each time."""
         pace, work = self._options.pace, step.workload
         entry = self._ledger.entry(work.key, work.uid)
-        delay = min(pace.longest_retry, pace.first_retry * 2.0 ** min(entry.failures, 32))
+        longest = pace.longest_lookup if isinstance(error, Unresolved) else pace.longest_retry
+        delay = min(longest, pace.first_retry * 2.0 ** min(entry.failures, 32))
         entry.failures += 1
-        entry.trouble = Trouble(error.reason, error.message, self._clock.now() + timedelta(seconds=delay))
+        container = error.container if isinstance(error, Unresolved) else ""
+        entry.trouble = Trouble(error.reason, error.message, self._clock.now() + timedelta(seconds=delay), container)
+        if view.pod is not None:
+            self._telling.stumbled(view.pod, error)
         log.warning("pod not started", pod=str(work.key), reason=error.reason, error=error.message, again_in=delay)
         return Done(again_after=0.0)  # to publish it

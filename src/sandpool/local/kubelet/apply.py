@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.errors import Conflict, Invalid, NotFound
-from sandpool.local.backends.base import Backend
-from sandpool.local.kubelet.plan import Bind, Delete, Publish, Restart, Start, Step, Stop
+from sandpool.local.backends.base import Backend, Workload
+from sandpool.local.kubelet.claims import bind_claims
+from sandpool.local.kubelet.downward import Here
+from sandpool.local.kubelet.goodbye import Goodbyes
+from sandpool.local.kubelet.lookup import look_up
+from sandpool.local.kubelet.plan import Bind, Delete, End, Publish, Restart, Start, Step, Stop
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
+from sandpool.local.kubelet.references import NOTHING, references
+from sandpool.local.kubelet.resolve import resolve
 from sandpool.local.kubelet.status import foreign
 from sandpool.model.binding import binding_body, binding_resource
+from sandpool.model.metadata import Uid
 from sandpool.model.patches import Patch, json_patch
 
 
 class Hands:
-    def __init__(self, api: Api, backend: Backend, node: str) -> None:
+    """`claimed` is told which claims a pod is about to use, `doubted` what is wrong with it and no obstacle."""
+
+    def __init__(
+        self,
+        api: Api,
+        backend: Backend,
+        here: Here,
+        goodbyes: Goodbyes,
+        claimed: Callable[[NodePod, tuple[str, ...]], object],
+        doubted: Callable[[NodePod, str], object],
+    ) -> None:
         self._api = api
         self._backend = backend
-        self._node = node
+        self._here = here
+        self._goodbyes = goodbyes
+        self._claimed = claimed
+        self._doubted = doubted
 
     async def apply(self, pod: NodePod | None, step: Step) -> None:
         match step:
             case Stop(uid, grace):
-                await self._backend.stop(uid, grace)
+                left = self._left(pod, uid, grace)
+                if left is not None:
+                    await self._backend.stop(uid, left)
+            case End(uid, container, grace):
+                left = self._left(pod, uid, grace, container)
+                if left is not None:
+                    await self._backend.end(uid, container, left)
             case Restart(uid, container):
                 await self._backend.restart(uid, container)
             case Start(workload):
-                await self._backend.start(workload)
+                assert pod is not None
+                await self._start(pod, workload)
             case Bind() | Publish() | Delete():
                 assert pod is not None
                 try:
@@ -35,11 +63,29 @@ class Hands:
                 except NotFound:
                     pass  # the pod is gone, as the cache will learn, and nothing is left to say about it
 
+    def _left(self, pod: NodePod | None, uid: Uid, grace: float, container: str = "") -> float | None:
+        """The grace that is left after preStop hooks; None: they still run, and the pod is looked at again after them."""
+        seen = self._backend.look(uid)
+        if pod is None or seen is None or pod.metadata.uid != uid:
+            return grace
+        return self._goodbyes.left(pod, seen, grace, container)
+
+    async def _start(self, pod: NodePod, workload: Workload) -> None:
+        wanted = references(pod.spec)
+        found = await look_up(self._api, pod.metadata.namespace, wanted) if wanted else NOTHING
+        resolved = resolve(pod, workload, found, self._here)
+        for doubt in resolved.doubts:
+            self._doubted(pod, doubt)
+        if found.claims:
+            self._claimed(pod, tuple(claim.metadata.uid for claim in found.claims.values()))
+            await bind_claims(self._api, found.claims.values())
+        await self._backend.start(resolved.workload)
+
     async def _write(self, pod: NodePod, step: Bind | Publish | Delete) -> None:
         meta = pod.metadata
         match step:
             case Bind():
-                await self._api.create(binding_resource(meta.name), binding_body(meta, self._node), meta.namespace)
+                await self._api.create(binding_resource(meta.name), binding_body(meta, self._here.node), meta.namespace)
             case Publish(fields):
                 try:
                     await self._api.patch_status(NODE_PODS, meta.name, status_patch(pod, fields), meta.namespace)

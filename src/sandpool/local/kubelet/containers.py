@@ -2,53 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sandpool.local.backends.base import ContainerSpec, Exit, Running, RunningContainer, Started, State, Waiting
+from sandpool.local.kubelet.course import Health
 from sandpool.local.kubelet.options import Pace
-from sandpool.local.kubelet.pods import Json, NodePod
-from sandpool.local.kubelet.restarts import delay, due_at, restarts
+from sandpool.local.kubelet.pods import Json, NodeContainer, NodePod
+from sandpool.local.kubelet.restarts import delay, due_at, policy_of, restarts
 from sandpool.model import times
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The backend could not start the pod; it is tried again at `retry_at`."""
+    """The pod could not be started; it is tried again at `retry_at`. `container` is the one that it is about, if only one."""
 
     reason: str
     message: str
     retry_at: datetime
+    container: str = ""
 
 
-def creating(specs: Sequence[ContainerSpec], reason: str, message: str = "") -> list[Json]:
+def creating(specs: Sequence[NodeContainer], usual: str, trouble: Trouble | None = None) -> list[Json]:
     """The statuses of containers of which there is nothing yet."""
-    seen = (RunningContainer(spec.name, Waiting(reason, message)) for spec in specs)
-    return [
-        _status(spec, container, _waiting(Waiting(reason, message)))
-        for spec, container in zip(specs, seen, strict=True)
-    ]
+    shown = []
+    for spec in specs:
+        state = Waiting(usual)
+        if trouble is not None and trouble.container in ("", spec.name):
+            state = Waiting(trouble.reason, trouble.message)
+        shown.append(_status(spec, RunningContainer(spec.name, state), _waiting(state)))
+    return shown
 
 
-def statuses(
-    specs: Sequence[ContainerSpec], seen: Iterable[RunningContainer], policy: str, pace: Pace, now: datetime
-) -> list[Json]:
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """What the statuses of a pod's containers depend on beside them."""
+
+    pod: NodePod
+    pace: Pace
+    now: datetime
+    starting: Container[str] = ()  # those that run, but have not passed their startup probe or hook
+    initializing: bool = False
+    final: bool = False  # nothing is restarted any more
+
+
+def statuses(showing: Showing, specs: Sequence[NodeContainer], seen: Iterable[RunningContainer]) -> list[Json]:
     """In the order of the spec. One that will be restarted after a delay waits, and says for what."""
     by_name = {container.name: container for container in seen}
+    usual = Waiting("PodInitializing") if showing.initializing else Waiting()
     found = []
     for spec in specs:
-        container = by_name.get(spec.name) or RunningContainer(spec.name, Waiting())
+        container = by_name.get(spec.name) or RunningContainer(spec.name, usual)
         state, last = container.state, container.last
-        if isinstance(state, Exit) and restarts(policy, state) and due_at(container, state, pace) > now:
-            wait = f"back-off {delay(container, state, pace):g}s restarting failed container {spec.name}"
+        if isinstance(state, Waiting) and state == Waiting():
+            state = usual
+        if isinstance(state, Exit) and (wait := _back_off(showing, container, state)):
             last = state
             state = Waiting("CrashLoopBackOff", wait)
         shown = _status(spec, container, _state(state, container.id))
         if last is not None:
-            shown["lastState"] = _state(last, "")
+            shown["lastState"] = {"terminated": _terminated(last, "")}
+        if spec.name in showing.starting:
+            shown["started"] = False
         found.append(shown)
     return found
+
+
+def init_statuses(showing: Showing, specs: Sequence[NodeContainer], seen: Iterable[RunningContainer]) -> list[Json]:
+    """An init container that has succeeded counts as ready, and is never `started`: that is for sidecars."""
+    found = statuses(replace(showing, initializing=True), specs, seen)
+    for spec, shown in zip(specs, found, strict=True):
+        if not spec.sidecar:
+            shown["ready"] = (shown["state"].get("terminated") or {}).get("exitCode") == 0
+            shown["started"] = False
+    return found
+
+
+def _back_off(showing: Showing, container: RunningContainer, end: Exit) -> str:
+    """What it waits for before it is restarted; empty if it does not wait."""
+    pod, pace = showing.pod, showing.pace
+    restarting = not showing.final and restarts(policy_of(pod.spec, container.name), end)
+    if not restarting or due_at(container, end, pace) <= showing.now:
+        return ""
+    meta = pod.metadata
+    return (
+        f"back-off {go_duration(delay(container, end, pace))} restarting failed container={container.name} "
+        f"pod={meta.name}_{meta.namespace}({meta.uid})"
+    )
+
+
+def go_duration(seconds: float) -> str:
+    """As Go writes whole seconds: 10s, 1m20s, 5m0s."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def judged(seen: Running, health: Mapping[str, Health]) -> Running:
+    """With what the probes say: a container is ready if both the backend and they think so."""
+    if not health:
+        return seen
+    return replace(seen, init=_judged(seen.init, health), containers=_judged(seen.containers, health))
+
+
+def _judged(seen: Iterable[RunningContainer], health: Mapping[str, Health]) -> tuple[RunningContainer, ...]:
+    found = []
+    for container in seen:
+        known, state = health.get(container.name), container.state
+        if known is not None and isinstance(state, Started) and state.ready and not known.ready:
+            container = replace(container, state=replace(state, ready=False))
+        found.append(container)
+    return tuple(found)
 
 
 def _status(spec: ContainerSpec, container: RunningContainer, state: Json) -> Json:
@@ -60,24 +124,12 @@ def _status(spec: ContainerSpec, container: RunningContainer, state: Json) -> Js
         "ready": running is not None and running.ready,
         "restartCount": container.restarts,
         "image": spec.image,
-        "imageID": "",
+        "imageID": container.image_id,
         "started": running is not None,
     }
     if container.id:
         status["containerID"] = container.id
     return status
-
-
-def init_statuses(specs: Sequence[ContainerSpec], seen: Iterable[RunningContainer]) -> list[Json]:
-    """An init container that has succeeded counts as ready."""
-    by_name = {container.name: container for container in seen}
-    found = []
-    for spec in specs:
-        container = by_name.get(spec.name) or RunningContainer(spec.name, Waiting("PodInitializing"))
-        status = _status(spec, container, _state(container.state, container.id))
-        status["ready"] = isinstance(container.state, Exit) and container.state.code == 0
-        found.append(status)
-    return found
 
 
 def _state(state: State, container_id: str) -> Json:
@@ -133,7 +185,12 @@ def _read(status: Json) -> RunningContainer:
     else:
         found = Waiting((state.get("waiting") or {}).get("reason") or "ContainerCreating")
     return RunningContainer(
-        status.get("name", ""), found, status.get("containerID", ""), status.get("restartCount", 0), before
+        status.get("name", ""),
+        found,
+        status.get("containerID", ""),
+        status.get("restartCount", 0),
+        before,
+        status.get("imageID", ""),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from sandpool.local.backends.base import Running
 from sandpool.local.kubelet.containers import Trouble
 from sandpool.model.metadata import Key, Revision, Uid
 
@@ -20,6 +21,8 @@ class Entry:
     trouble: Trouble | None = None
     failures: int = 0  # starts that failed in a row
     held_since: datetime | None = None
+    claims: tuple[str, ...] = ()  # uids of the claims that it uses
+    seen: Running | None = None  # as it was when Events were last made of it
 
 
 class Ledger:
@@ -46,12 +49,18 @@ class Ledger:
         """Earlier pods of that name."""
         return (other for other in self._entries.get(key, ()) if other != uid)
 
-    def settle(self, key: Key, uid: Uid, left: Callable[[Uid], object | None]) -> None:
-        """Forgets the pods of that name, other than `uid`, of which nothing is left."""
+    def claims(self) -> set[str]:
+        """All that are in use."""
+        return {uid for entries in self._entries.values() for entry in entries.values() for uid in entry.claims}
+
+    def settle(self, key: Key, uid: Uid, left: Callable[[Uid], object | None]) -> list[Uid]:
+        """Forgets the pods of that name, other than `uid`, of which nothing is left, and says which."""
         entries = self._entries.get(key)
         if entries is None:
-            return
-        for other in [other for other in entries if other != uid and left(other) is None]:
+            return []
+        gone = [other for other in entries if other != uid and left(other) is None]
+        for other in gone:
             del entries[other], self._keys[other]
         if not entries:
             del self._entries[key]
+        return gone

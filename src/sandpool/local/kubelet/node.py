@@ -12,7 +12,10 @@ from typing import Any
 
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from sandpool.local.backends.base import Probe
+from sandpool.local.kubelet import machine
 from sandpool.local.kubelet.options import KubeletOptions
+from sandpool.local.kubelet.runtimes import Offers, RuntimeClasses, why_not
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.model import times
@@ -25,72 +28,94 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 
 LEASE_NAMESPACE = "kube-node-lease"
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def node_labels(options: KubeletOptions) -> dict[str, str]:
-    machine = platform.machine()
     return {
         "kubernetes.io/hostname": options.node,
-        "kubernetes.io/os": platform.system().lower(),
-        "kubernetes.io/arch": _MACHINES.get(machine, machine),
+        "kubernetes.io/os": machine.system(),
+        "kubernetes.io/arch": machine.architecture(),
         **options.labels,
     }
 
 
-def node_body(options: KubeletOptions, runtime: str, now: datetime) -> dict[str, Any]:
+def node_body(options: KubeletOptions, runtime: str, offers: Offers, now: datetime) -> dict[str, Any]:
     return {
         "metadata": {"name": options.node, "labels": node_labels(options)},
-        "status": node_status(options, runtime, now),
+        "status": node_status(options, runtime, offers, now),
     }
 
 
-def node_status(options: KubeletOptions, runtime: str, now: datetime) -> dict[str, Any]:
-    at = times.seconds(now)
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "the kubelet runs pods",
-        "lastHeartbeatTime": at,
-        "lastTransitionTime": at,
-    }
+def node_status(options: KubeletOptions, runtime: str, offers: Offers, now: datetime) -> dict[str, Any]:
     return {
         "capacity": dict(options.capacity),
         "allocatable": dict(options.capacity),
-        "conditions": [ready],
+        "conditions": [_ready(now), *(_offer(name, probe, now) for name, probe in sorted(offers.items()))],
         "addresses": [
             {"type": "InternalIP", "address": options.address},
             {"type": "Hostname", "address": options.node},
         ],
+        "runtimeHandlers": [{"name": name} for name, probe in sorted(offers.items()) if probe.available],
         "nodeInfo": {
             "machineID": "",
             "systemUUID": "",
-            "bootID": "",
+            "bootID": machine.boot_id(),
             "kernelVersion": platform.release(),
-            "osImage": "sandpool",
+            "osImage": machine.system_name(),
             "containerRuntimeVersion": runtime,
             "kubeletVersion": options.version,
             "kubeProxyVersion": "",
-            "operatingSystem": platform.system().lower(),
-            "architecture": _MACHINES.get(platform.machine(), platform.machine()),
+            "operatingSystem": machine.system(),
+            "architecture": machine.architecture(),
         },
+    }
+
+
+def _ready(now: datetime) -> dict[str, Any]:
+    return _condition("Ready", True, "KubeletReady", "the kubelet runs pods", now)
+
+
+def _offer(name: str, probe: Probe, now: datetime) -> dict[str, Any]:
+    """Whether a runtime works here: RuntimeGvisor and the like."""
+    if probe.available:
+        what = ", ".join(sorted(probe.enforced)) or "nothing"
+        return _condition(f"Runtime{name.capitalize()}", True, "Works", f"it was tried; enforced: {what}", now)
+    return _condition(f"Runtime{name.capitalize()}", False, probe.reason or "Unavailable", why_not(name, probe), now)
+
+
+def _condition(type_: str, holds: bool, reason: str, message: str, now: datetime) -> dict[str, Any]:
+    at = times.seconds(now)
+    return {
+        "type": type_,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": at,
+        "lastTransitionTime": at,
     }
 
 
 class Heartbeat:
     def __init__(
-        self, api: Api, nodes: Cache[Node], clock: Clock, options: KubeletOptions, runtime: Callable[[], str]
+        self,
+        api: Api,
+        nodes: Cache[Node],
+        clock: Clock,
+        options: KubeletOptions,
+        runtime: Callable[[], str],
+        runtimes: RuntimeClasses,
     ) -> None:
         self._api = api
         self._nodes = nodes
         self._clock = clock
         self._options = options
         self._runtime = runtime
+        self._runtimes = runtimes
         self._told = Uid("")  # the node object that we have told our status
 
     async def run(self) -> None:
         await self._nodes.synced.wait()
+        await self._runtimes.tried.wait()
         while True:
             try:
                 node = await self._ensure_node()
@@ -104,14 +129,14 @@ class Heartbeat:
         name = self._options.node
         node = self._nodes.get(Key("", name))
         if node is None:
-            body = node_body(self._options, self._runtime(), self._clock.now())
+            body = node_body(self._options, self._runtime(), self._runtimes.offers, self._clock.now())
             try:
                 node = await self._api.create(NODES, body)
                 self._told = node.metadata.uid
             except AlreadyExists:
                 node = await self._api.get(NODES, name)
         if node.metadata.uid != self._told:
-            status = node_status(self._options, self._runtime(), self._clock.now())
+            status = node_status(self._options, self._runtime(), self._runtimes.offers, self._clock.now())
             node = await self._api.patch_status(NODES, name, merge_patch({"status": status}))
             self._told = node.metadata.uid
         return node

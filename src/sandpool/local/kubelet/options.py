@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sandpool.local.kubelet.machine import capacity
 from sandpool.version import __version__
 
 
@@ -18,6 +19,8 @@ class Pace:
     forgiven: float = 600.0  # a container that ran so long starts its delays anew
     first_retry: float = 1.0  # after a backend could not start a pod, doubling
     longest_retry: float = 300.0
+    longest_lookup: float = 15.0  # the same, if something that the pod refers to was missing
+    tidy: float = 30.0  # between looks for claims that are gone
     renew: float = 10.0  # between renewals of the node's lease
     lease: float = 40.0  # its duration
 
@@ -28,8 +31,9 @@ class KubeletOptions:
     address: str = "127.0.0.1"
     places: bool = True  # put pods that have no node on this one; off where a scheduler does it
     labels: Mapping[str, str] = field(default_factory=dict)
-    capacity: Mapping[str, str] = field(default_factory=lambda: {"cpu": "2", "memory": "4Gi", "pods": "10000"})
+    capacity: Mapping[str, str] = field(default_factory=capacity)
     version: str = f"v1.35.0+sandpool-{__version__}"
     runtime: str = ""  # empty: the backend's name
     workers: int = 16
+    routine_events: bool = False  # also tell the steps of a start that goes well
     pace: Pace = Pace()

@@ -6,17 +6,22 @@ so a step that fails is simply planned again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from sandpool.local.backends.base import Exit, Running, Workload
 from sandpool.local.kubelet import status
-from sandpool.local.kubelet.bind import NodeFacts, why_not_here
+from sandpool.local.kubelet.bind import NodeFacts, handler_of, why_not_here, why_not_run
 from sandpool.local.kubelet.containers import Trouble, read_back
+from sandpool.local.kubelet.course import Health
 from sandpool.local.kubelet.options import Pace
 from sandpool.local.kubelet.pods import Json, NodePod
-from sandpool.local.kubelet.restarts import due_at, restarts
+from sandpool.local.kubelet.restarts import due_at, gone_on, policy_of, restarts
 from sandpool.model.metadata import Uid
+from sandpool.model.pod import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class PodView:
     binding: bool = False  # we have placed it and have not seen that yet
     trouble: Trouble | None = None
     held_since: datetime | None = None  # since when a status difference has been waiting
+    health: Mapping[str, Health] = field(default_factory=dict)  # of the running containers that have probes
+    revives: bool = True  # whether the backend brings pods back as they were
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,18 @@ class Restart:
 
     def __str__(self) -> str:
         return f"restart {self.container}"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One container, of a pod that stays."""
+
+    uid: Uid
+    container: str
+    grace: float
+
+    def __str__(self) -> str:
+        return f"end {self.container} within {self.grace:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +102,7 @@ class Delete:
         return "delete"
 
 
-Step = Bind | Start | Restart | Stop | Publish | Delete
+Step = Bind | Start | Restart | End | Stop | Publish | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +158,16 @@ def _leave(view: PodView, pod: NodePod, now: datetime) -> Plan:
 
 
 def _start(view: PodView, pod: NodePod, now: datetime) -> Plan:
+    refusal = why_not_run(pod, view.node)
+    if refusal is not None:
+        trouble = Trouble("FailedCreatePodSandBox", refusal, now)
+        return Plan(_said(pod, status.accepted(pod, view.host, trouble, now)))
+    ran = pod.phase == Phase.RUNNING and not view.revives
+    if ran and pod.spec.restart_policy == "Never":
+        return Plan(_said(pod, status.lost(pod, view.host, now)))
     steps: tuple[Step, ...] = ()
     if view.trouble is None or view.trouble.retry_at <= now:
-        steps = (Start(workload_of(pod)),)
+        steps = (Start(workload_of(pod, view.node, now if ran else None)),)
     if not pod.acknowledged or view.trouble is not None:
         steps += _said(pod, status.accepted(pod, view.host, view.trouble, now))
     return Plan(steps, view.trouble.retry_at if view.trouble is not None and not _starts(steps) else None)
@@ -152,18 +178,19 @@ def _starts(steps: tuple[Step, ...]) -> bool:
 
 
 def _keep(view: PodView, pod: NodePod, seen: Running, pace: Pace, now: datetime) -> Plan:
-    """A pod that the backend has: restarts that are due, and the status."""
-    steps: list[Step] = []
+    """A pod that the backend has: containers that are to end or to run again, and the status."""
+    over = status.aim_of(seen, pod.spec) in (Phase.SUCCEEDED, Phase.FAILED)
+    steps: list[Step] = [*_endings(view, pod, seen, over)]
     moments: list[datetime] = []
-    for container in seen.containers:
+    for container in (*seen.init, *seen.containers) if not seen.stopping and not over else ():
         state = container.state
-        if isinstance(state, Exit) and not seen.stopping and restarts(pod.spec.restart_policy, state):
+        if isinstance(state, Exit) and restarts(policy_of(pod.spec, container.name), state):
             due = due_at(container, state, pace)
             if due <= now:
                 steps.append(Restart(seen.uid, container.name))
             else:
                 moments.append(due)
-    wanted = status.running(pod, seen, view.host, pace, now)
+    wanted = status.running(pod, seen, view.host, pace, now, view.health)
     said = _said(pod, wanted)
     holds = False
     if said and not _urgent(pod, wanted):
@@ -173,6 +200,19 @@ def _keep(view: PodView, pod: NodePod, seen: Running, pace: Pace, now: datetime)
             moments.append(at)
             said = ()
     return Plan((*steps, *said), min(moments, default=None), holds)
+
+
+def _endings(view: PodView, pod: NodePod, seen: Running, over: bool) -> Iterator[End]:
+    """Containers that failed their probes, and the sidecars of a pod that is over."""
+    if seen.stopping:
+        return
+    if over:
+        for name in status.running_sidecars(seen, pod.spec):
+            yield End(seen.uid, name, pod.spec.grace)
+        return
+    for name, health in view.health.items():
+        if health.doom is not None:
+            yield End(seen.uid, name, pod.spec.grace if health.doom.grace is None else health.doom.grace)
 
 
 def _urgent(pod: NodePod, wanted: Json) -> bool:
@@ -185,6 +225,11 @@ def _said(pod: NodePod, wanted: Json) -> tuple[Step, ...]:
     return (Publish(fields),) if fields else ()
 
 
-def workload_of(pod: NodePod) -> Workload:
-    meta = pod.metadata
-    return Workload(meta.uid, meta.key, pod.spec, meta.annotations, read_back(pod))
+def workload_of(pod: NodePod, node: NodeFacts | None, lost_at: datetime | None = None) -> Workload:
+    """What is to be run, as far as the pod itself says. `lost_at`: it ran before, and its processes are gone."""
+    meta, was = pod.metadata, read_back(pod)
+    if was is not None and lost_at is not None:
+        was = gone_on(was, pod.spec, lost_at)
+    handler = handler_of(pod, node)
+    spec = pod.spec if handler == pod.spec.runtime_class_name else replace(pod.spec, runtime_class_name=handler)
+    return Workload(meta.uid, meta.key, spec, meta.annotations, was)

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from sandpool.local.backends.base import WorkloadSpec
+from sandpool.local.backends.base import ContainerSpec, EnvVar, VolumeMount, WorkloadSpec
+from sandpool.local.kubelet.sources import EnvFrom, ObjectRef, PodVolume, ValueFrom
+from sandpool.local.kubelet.tending import Handler, Lifecycle, ProbeSpec
 from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Metadata, Model
 from sandpool.model.resource import Resource
@@ -23,12 +25,81 @@ class SchedulingGate(Model, frozen=True):
     name: str = ""
 
 
+class NodeEnvVar(EnvVar, frozen=True):
+    value_from: ValueFrom | None = None
+
+
+class NodeVolumeMount(VolumeMount, frozen=True):
+    sub_path_expr: str = ""
+
+
+class NodeContainer(ContainerSpec, frozen=True):
+    """A container with what only the kubelet reads."""
+
+    env: tuple[NodeEnvVar, ...] = ()
+    env_from: tuple[EnvFrom, ...] = ()
+    volume_mounts: tuple[NodeVolumeMount, ...] = ()
+    startup_probe: ProbeSpec | None = None
+    liveness_probe: ProbeSpec | None = None
+    readiness_probe: ProbeSpec | None = None
+    lifecycle: Lifecycle | None = None
+
+    @property
+    def sidecar(self) -> bool:
+        """Of an init container: it runs as long as the pod does."""
+        return self.restart_policy == "Always"
+
+    @property
+    def post_start(self) -> Handler | None:
+        return self.lifecycle.post_start if self.lifecycle is not None else None
+
+    @property
+    def pre_stop(self) -> Handler | None:
+        return self.lifecycle.pre_stop if self.lifecycle is not None else None
+
+    @property
+    def tended(self) -> bool:
+        """Whether somebody must ask how it is before it counts as ready."""
+        return bool(self.readiness_probe or self.liveness_probe or self.startup_probe or self.post_start)
+
+    @property
+    def handlers(self) -> tuple[tuple[str, Handler], ...]:
+        """Its probes and hooks, by the name of their field."""
+        found = (
+            ("startupProbe", self.startup_probe),
+            ("livenessProbe", self.liveness_probe),
+            ("readinessProbe", self.readiness_probe),
+            ("lifecycle.postStart", self.post_start),
+            ("lifecycle.preStop", self.pre_stop),
+        )
+        return tuple((field, handler) for field, handler in found if handler is not None)
+
+
 class NodePodSpec(WorkloadSpec, frozen=True):
+    init_containers: tuple[NodeContainer, ...] = ()
+    containers: tuple[NodeContainer, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    image_pull_secrets: tuple[ObjectRef, ...] = ()
+    service_account_name: str = ""
+    termination_grace_period_seconds: int | None = None
     node_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     restart_policy: str = "Always"
     readiness_gates: tuple[ReadinessGate, ...] = ()
+
+    @property
+    def all_containers(self) -> tuple[NodeContainer, ...]:
+        return (*self.init_containers, *self.containers)
+
+    @property
+    def lasting(self) -> tuple[NodeContainer, ...]:
+        """Those that are meant to run as long as the pod."""
+        return (*(init for init in self.init_containers if init.sidecar), *self.containers)
+
+    @property
+    def grace(self) -> float:
+        return 30.0 if self.termination_grace_period_seconds is None else float(self.termination_grace_period_seconds)
 
 
 class NodePod(Model, frozen=True):

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sandpool.local.backends.base import Exit, RunningContainer
+from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, Waiting
 from sandpool.local.kubelet.options import Pace
+from sandpool.local.kubelet.pods import NodePodSpec
 
 _MOST_DOUBLINGS = 16
+SANDPOOL_RESTARTED = "SandpoolRestarted"
+LOST = 255
+"""The exit code of a container of which nobody saw the end."""
+
+
+def policy_of(spec: NodePodSpec, name: str) -> str:
+    """The restart policy of a container: sidecars always, other init containers until they have succeeded."""
+    for init in spec.init_containers:
+        if init.name == name:
+            return "Always" if init.sidecar else "Never" if spec.restart_policy == "Never" else "OnFailure"
+    return spec.restart_policy
 
 
 def restarts(policy: str, end: Exit) -> bool:
@@ -25,3 +38,31 @@ def delay(container: RunningContainer, end: Exit, pace: Pace) -> float:
 
 def due_at(container: RunningContainer, end: Exit, pace: Pace) -> datetime:
     return end.at + timedelta(seconds=delay(container, end, pace))
+
+
+def gone_on(was: Running, spec: NodePodSpec, now: datetime) -> Running:
+    """A pod whose processes ended with an earlier sandpool, as it begins anew: what ran, or was to run again, counts one
+    restart more. Init containers run again without being counted."""
+    sidecars = {init.name for init in spec.init_containers if init.sidecar}
+    init = tuple(
+        _again(one, "Always", now) if one.name in sidecars else replace(one, state=Waiting("PodInitializing"))
+        for one in was.init
+    )
+    containers = tuple(_again(one, spec.restart_policy, now) for one in was.containers)
+    return replace(was, init=init, containers=containers, stopping=False, paused=False)
+
+
+def _again(container: RunningContainer, policy: str, now: datetime) -> RunningContainer:
+    match container.state:
+        case Started(at):
+            end = lost(at, now)
+        case Exit() as end if restarts(policy, end):
+            pass
+        case _:
+            return container
+    return replace(container, state=Waiting(), restarts=container.restarts + 1, last=end)
+
+
+def lost(started_at: datetime | None, now: datetime) -> Exit:
+    words = "sandpool was restarted, and the container's processes ended with it"
+    return Exit(LOST, now, started_at, reason=SANDPOOL_RESTARTED, message=words)

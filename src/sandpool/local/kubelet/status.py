@@ -5,15 +5,16 @@ Fields and conditions of others stay as they are. A pod that has succeeded or fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sandpool.local.backends.base import Exit, Running, RunningContainer, Started
-from sandpool.local.kubelet import containers
+from sandpool.local.kubelet import containers, restarts
 from sandpool.local.kubelet.containers import Trouble
+from sandpool.local.kubelet.course import Health
 from sandpool.local.kubelet.options import Pace
-from sandpool.local.kubelet.pods import Json, NodePod
-from sandpool.local.kubelet.restarts import restarts
+from sandpool.local.kubelet.pods import Json, NodePod, NodePodSpec
 from sandpool.model import times
 from sandpool.model.pod import Phase
 
@@ -22,7 +23,10 @@ INITIALIZED = "Initialized"
 READY = "Ready"
 CONTAINERS_READY = "ContainersReady"
 SCHEDULED = "PodScheduled"
+NOTED = "sandpool.dev/Noted"
+"""There while the user should know something: ports that are mapped to others, sizes that nobody enforces."""
 OURS = (READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED)
+NO_PROBES: Mapping[str, Health] = {}
 
 _Verdict = tuple[str, bool, str, str]  # type, whether it holds, reason, message
 
@@ -30,16 +34,13 @@ _Verdict = tuple[str, bool, str, str]  # type, whether it holds, reason, message
 def accepted(pod: NodePod, host: str, trouble: Trouble | None, now: datetime) -> Json:
     """The status of a pod that this node has taken and that does not run yet."""
     phase = Phase.RUNNING if pod.phase == Phase.RUNNING else Phase.PENDING  # a pod that ran is not pending again
-    reason, message = (trouble.reason, trouble.message) if trouble is not None else ("", "")
-    waiting = reason or ("PodInitializing" if pod.spec.init_containers else "ContainerCreating")
+    waiting = "PodInitializing" if pod.spec.init_containers else "ContainerCreating"
     return _complete(
         pod,
         {
             "phase": phase.value,
-            "initContainerStatuses": containers.creating(
-                pod.spec.init_containers, reason or "PodInitializing", message
-            ),
-            "containerStatuses": containers.creating(pod.spec.containers, waiting, message),
+            "initContainerStatuses": containers.creating(pod.spec.init_containers, "PodInitializing", trouble),
+            "containerStatuses": containers.creating(pod.spec.containers, waiting, trouble),
         },
         _verdicts(pod, None, phase),
         host,
@@ -47,49 +48,85 @@ def accepted(pod: NodePod, host: str, trouble: Trouble | None, now: datetime) ->
     )
 
 
-def running(pod: NodePod, seen: Running, host: str, pace: Pace, now: datetime) -> Json:
+def running(
+    pod: NodePod, seen: Running, host: str, pace: Pace, now: datetime, health: Mapping[str, Health] = NO_PROBES
+) -> Json:
     """The status of a pod that the backend has."""
-    phase = phase_of(seen, pod.spec.restart_policy)
+    seen = containers.judged(seen, health)
+    starting = {name for name, known in health.items() if not known.started}
+    phase = phase_of(seen, pod.spec)
     if phase is Phase.PENDING and pod.phase == Phase.RUNNING:
         phase = Phase.RUNNING
+    over = phase in (Phase.SUCCEEDED, Phase.FAILED)
+    initializing = not _initialized(seen, pod.spec, starting)
+    showing = containers.Showing(pod, pace, now, starting, initializing, final=over)
     fields: Json = {
         "phase": phase.value,
-        "initContainerStatuses": containers.init_statuses(pod.spec.init_containers, seen.init),
-        "containerStatuses": containers.statuses(
-            pod.spec.containers, seen.containers, pod.spec.restart_policy, pace, now
-        ),
+        "initContainerStatuses": containers.init_statuses(showing, pod.spec.init_containers, seen.init),
+        "containerStatuses": containers.statuses(showing, pod.spec.containers, seen.containers),
     }
     if seen.address:
         fields |= {"podIP": seen.address, "podIPs": [{"ip": seen.address}]}
-    return _complete(pod, fields, _verdicts(pod, seen, phase), host, now)
+    return _complete(pod, fields, _verdicts(pod, seen, phase, starting), host, now)
 
 
 def ended(pod: NodePod, host: str, now: datetime) -> Json:
     """The status of a leaving pod of which nothing is left but the object, because finalizers hold it."""
+    return _over(pod, Exit(137, now), host, now)
+
+
+def lost(pod: NodePod, host: str, now: datetime) -> Json:
+    """The status of a pod that must not be restarted, and whose processes ended with an earlier sandpool."""
+    status = _over(pod, restarts.lost(None, now), host, now)
+    words = (
+        "sandpool was restarted, and the processes of this pod ended with it; restartPolicy Never keeps it from starting "
+        "again. Delete the pod; a Sandbox gets a new one then"
+    )
+    return {**status, "reason": restarts.SANDPOOL_RESTARTED, "message": words}
+
+
+def _over(pod: NodePod, end: Exit, host: str, now: datetime) -> Json:
+    """The status of a pod of which nothing runs any more: what had not ended before ended like this."""
     known = containers.read_back(pod)
     parts = known.containers if known is not None else ()
-    final = tuple(container if isinstance(container.state, Exit) else _killed(container, now) for container in parts)
+    final = tuple(c if isinstance(c.state, Exit) else _ended(c, end) for c in parts)
     names = {container.name for container in final}
-    final += tuple(RunningContainer(c.name, Exit(137, now)) for c in pod.spec.containers if c.name not in names)
+    final += tuple(RunningContainer(c.name, end) for c in pod.spec.containers if c.name not in names)
+    showing = containers.Showing(pod, Pace(), now, final=True)
     fields: Json = {
         "phase": Phase.FAILED.value if any(_code(c) for c in final) else Phase.SUCCEEDED.value,
-        "containerStatuses": containers.statuses(pod.spec.containers, final, "Never", Pace(), now),
+        "containerStatuses": containers.statuses(showing, pod.spec.containers, final),
     }
-    seen = Running(pod.metadata.uid, pod.metadata.key, containers=final)
+    seen = Running(pod.metadata.uid, pod.metadata.key, init=known.init if known else (), containers=final)
     return _complete(pod, fields, _verdicts(pod, seen, Phase(fields["phase"])), host, now)
 
 
-def phase_of(seen: Running, policy: str) -> Phase:
-    if not _initialized(seen.init):
-        failed = any(isinstance(c.state, Exit) and c.state.code and not restarts(policy, c.state) for c in seen.init)
+def phase_of(seen: Running, spec: NodePodSpec) -> Phase:
+    """A pod is over when its sidecars have ended, too."""
+    phase = aim_of(seen, spec)
+    if phase in (Phase.SUCCEEDED, Phase.FAILED) and running_sidecars(seen, spec):
+        return Phase.RUNNING
+    return phase
+
+
+def aim_of(seen: Running, spec: NodePodSpec) -> Phase:
+    """The phase as far as the containers that count are concerned."""
+    if not _initialized(seen, spec):
+        ends = [(c.name, c.state) for c in seen.init if isinstance(c.state, Exit)]
+        failed = any(end.code and not restarts.restarts(restarts.policy_of(spec, name), end) for name, end in ends)
         return Phase.FAILED if failed else Phase.PENDING
     states = [container.state for container in seen.containers]
     if any(not isinstance(state, Started | Exit) for state in states):
         return Phase.PENDING
-    ends = [state for state in states if isinstance(state, Exit)]
-    if len(ends) < len(states) or any(restarts(policy, end) for end in ends):
+    ended = [state for state in states if isinstance(state, Exit)]
+    if len(ended) < len(states) or any(restarts.restarts(spec.restart_policy, end) for end in ended):
         return Phase.RUNNING
-    return Phase.FAILED if any(end.code for end in ends) else Phase.SUCCEEDED
+    return Phase.FAILED if any(end.code for end in ended) else Phase.SUCCEEDED
+
+
+def running_sidecars(seen: Running, spec: NodePodSpec) -> list[str]:
+    sidecars = {init.name for init in spec.init_containers if init.sidecar}
+    return [init.name for init in seen.init if init.name in sidecars and isinstance(init.state, Started)]
 
 
 def unschedulable(pod: NodePod, reason: str, message: str, now: datetime) -> Json:
@@ -108,7 +145,7 @@ def ready_differs(pod: NodePod, status: Json) -> bool:
 
 def foreign(pod: NodePod) -> list[Json]:
     """Conditions that somebody else keeps on the pod."""
-    return [condition for condition in pod.status.get("conditions") or () if condition.get("type") not in OURS]
+    return [condition for condition in pod.status.get("conditions") or () if condition.get("type") not in (*OURS, NOTED)]
 
 
 def _complete(pod: NodePod, fields: Json, verdicts: Sequence[_Verdict], host: str, now: datetime) -> Json:
@@ -120,27 +157,30 @@ def _complete(pod: NodePod, fields: Json, verdicts: Sequence[_Verdict], host: st
     return status
 
 
-def _verdicts(pod: NodePod, seen: Running | None, phase: Phase) -> list[_Verdict]:
+def _verdicts(pod: NodePod, seen: Running | None, phase: Phase, starting: Container[str] = ()) -> list[_Verdict]:
     completed = phase is Phase.SUCCEEDED
-    initialized = not pod.spec.init_containers or completed or (seen is not None and _initialized(seen.init))
-    unready = [c.name for c in pod.spec.containers if not _container_ready(seen, c.name)]
+    incomplete = [] if completed else _incomplete(seen, pod.spec, starting)
+    unready = [c.name for c in pod.spec.lasting if not _container_ready(seen, c.name)]
     all_ready = not unready and phase is Phase.RUNNING
     why, what = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
     if completed:
         why, what = "PodCompleted", ""
-    incomplete = " ".join(c.name for c in pod.spec.init_containers)
     gates = [
         gate.condition_type for gate in pod.spec.readiness_gates if _truth(pod.status, gate.condition_type) != "True"
     ]
     gated = [f'corresponding condition of pod readiness gate "{gate}" is not "True".' for gate in gates]
     ready_why, ready_what = (why, what) if not all_ready else ("ReadinessGatesNotReady", " ".join(gated))
-    return [
+    missing = f"containers with incomplete status: [{' '.join(incomplete)}]"
+    found = [
         (READY_TO_START, seen is not None and bool(seen.address) and phase in (Phase.PENDING, Phase.RUNNING), "", ""),
-        (INITIALIZED, initialized, "ContainersNotInitialized", f"containers with incomplete status: [{incomplete}]"),
+        (INITIALIZED, not incomplete, "ContainersNotInitialized", missing),
         (READY, all_ready and not gates, ready_why, ready_what),
         (CONTAINERS_READY, all_ready, why, what),
         (SCHEDULED, True, "", ""),
     ]
+    if seen is not None and seen.notes:
+        found.append((NOTED, True, "Limitations", "; ".join(seen.notes)))
+    return found
 
 
 def _conditions(pod: NodePod, verdicts: Sequence[_Verdict], now: datetime) -> list[Json]:
@@ -152,7 +192,7 @@ def _conditions(pod: NodePod, verdicts: Sequence[_Verdict], now: datetime) -> li
         old = known.get(type_) or {}
         since = old.get("lastTransitionTime") if old.get("status") == truth else None
         condition: Json = {"type": type_, "status": truth, "lastTransitionTime": since or times.seconds(now)}
-        if not holds:
+        if not holds or type_ == NOTED:
             condition |= {name: text for name, text in (("reason", reason), ("message", message)) if text}
         made.append(condition if not _same(old, condition) else old)
     ours = {type_ for type_, *_ in verdicts}
@@ -173,20 +213,36 @@ def _truth(status: Json, type_: str) -> str:
     return ""
 
 
-def _initialized(init: Sequence[RunningContainer]) -> bool:
-    return all(isinstance(c.state, Exit) and c.state.code == 0 for c in init)
+def _initialized(seen: Running, spec: NodePodSpec, starting: Container[str] = ()) -> bool:
+    return not _incomplete(seen, spec, starting)
+
+
+def _incomplete(seen: Running | None, spec: NodePodSpec, starting: Container[str] = ()) -> list[str]:
+    """The init containers that have not succeeded, and the sidecars that have never started."""
+    begun = seen is not None and any(isinstance(c.state, Started | Exit) for c in seen.containers)
+    states = {c.name: c.state for c in seen.init} if seen is not None else {}
+    found = []
+    for init in spec.init_containers:
+        state = states.get(init.name)
+        if init.sidecar:
+            done = begun or (isinstance(state, Started) and init.name not in starting)
+        else:
+            done = isinstance(state, Exit) and state.code == 0
+        if not done:
+            found.append(init.name)
+    return found
 
 
 def _container_ready(seen: Running | None, name: str) -> bool:
-    for container in seen.containers if seen is not None else ():
+    for container in (*seen.containers, *seen.init) if seen is not None else ():
         if container.name == name:
             return isinstance(container.state, Started) and container.state.ready
     return False
 
 
-def _killed(container: RunningContainer, now: datetime) -> RunningContainer:
+def _ended(container: RunningContainer, end: Exit) -> RunningContainer:
     started = container.state.at if isinstance(container.state, Started) else None
-    return RunningContainer(container.name, Exit(137, now, started), container.id, container.restarts, container.last)
+    return replace(container, state=replace(end, started_at=started))
 
 
 def _code(container: RunningContainer) -> int:

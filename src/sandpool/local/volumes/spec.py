@@ -57,3 +57,4 @@ class Volume:
     tmpfs_size: int | None = None
     read_only: bool = False
     enforced: bool = True  # whether its size is held by the machine; if not, the pod says so
+    note: str = ""  # what the user should know about it

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import Condition, find, is_true
+from sandpool.model.core import Service
 from sandpool.model.expiry import claim_end, expired, sandbox_end
 from sandpool.model.kinds import CLAIMS, SANDBOXES
-from sandpool.model.pod import Phase
+from sandpool.model.pod import Phase, Pod
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.simulation.invariants.ledger import Ledger, moment
@@ -54,13 +55,16 @@ def _fell(old: SandboxClaim | Sandbox, new: SandboxClaim | Sandbox) -> bool:
 def _sandbox_cause(step: Step, box: Sandbox) -> bool:
     if box.metadata.leaving or box.spec.suspended or expired(sandbox_end(box), moment(step.at)):
         return True
-    pod = step.author.saw.pod
-    if pod is None or pod.metadata.leaving or not pod.ready or not pod.ips or pod.status.phase != Phase.RUNNING:
+    pod, service = step.author.saw.pod, step.author.saw.service
+    if pod is None or not _held(pod, box) or not pod.ready or not pod.ips or pod.status.phase != Phase.RUNNING:
         return True
-    owner = pod.metadata.controller
-    if owner is None or owner.uid != box.metadata.uid:
-        return True
-    return bool(box.spec.service) and step.author.saw.service is None
+    return bool(box.spec.service) and (service is None or not _held(service, box))
+
+
+def _held(obj: Pod | Service, box: Sandbox) -> bool:
+    """It belongs to the sandbox, and not to an earlier one of that name, and stays."""
+    owner = obj.metadata.controller
+    return owner is not None and owner.uid == box.metadata.uid and not obj.metadata.leaving
 
 
 def _why(said: Condition | None) -> str:

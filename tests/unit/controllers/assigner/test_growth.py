@@ -14,6 +14,7 @@ import pytest
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member, Pool, Take
 from sandpool.model.metadata import Key, Uid
+from support.opcodes import opcodes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOL = Uid("pool")
@@ -35,25 +36,6 @@ def a_member(i: int, *, ready: bool = True) -> Member:
 
 def a_claim(i: int) -> Claimant:
     return Claimant(Uid(f"c{i}"), Key("a", f"c{i}"))
-
-
-def opcodes(work: Callable[[], object]) -> int:
-    """Python operations executed."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def builtins(work: Callable[[], object]) -> Counter[str]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -23,6 +18,7 @@ from sandpool.model.kinds import NETWORK_POLICIES, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.metadata import Key, Revision
 from sandpool.model.sandbox import Sandbox
 from support.claim_parts import condition
+from support.opcodes import opcodes
 from unit.controllers.pool.views import NOW, a_pool, a_template
 
 PASS_LIMIT = 20
@@ -73,25 +69,6 @@ class World:
         """A member is taken, and the pool looks at itself."""
         self.sandboxes.learn(self.taken(number))
         self.look()
-
-
-def opcodes(work: Callable[[], object]) -> int:
-    """Python operations executed."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 @pytest.mark.parametrize("strategy", ["OnReplenish", "Recreate"])

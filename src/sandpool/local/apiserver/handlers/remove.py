@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sandpool.kube.errors import BadRequest
-from sandpool.local.apiserver.answer import Answer, Reply
+from sandpool.local.apiserver.answer import Answer, Reply, encoded
 from sandpool.local.apiserver.body import Malformed, decode_media, read
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.handlers.read import listing
@@ -54,6 +54,19 @@ class Removals:
         options = delete_options(call.params, await self._body(call))
         listed = await self._objects.delete_collection(call.resource, call.namespace, query, options)
         return listing(call, listed, form, self._now())
+
+    async def evict(self, call: Call) -> Reply:
+        """Deletes the pod: there are no disruption budgets here that could object."""
+        body = await self._body(call) or {}
+        metadata = body.get("metadata")
+        named = metadata.get("name") if isinstance(metadata, dict) else None
+        if named and named != call.info.name:
+            raise BadRequest("name in URL does not match name in Eviction object")
+        wished = body.get("deleteOptions")
+        if wished is not None and not isinstance(wished, dict):
+            raise BadRequest("deleteOptions of an Eviction must be an object")
+        await self._objects.delete(call.resource, call.namespace, call.info.name, delete_options(call.params, wished))
+        return encoded({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
     async def _body(self, call: Call) -> dict[str, Any] | None:
         raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))

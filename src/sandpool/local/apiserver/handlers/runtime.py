@@ -1,4 +1,4 @@
-"""What only a node can do for a pod: logs, exec, attach, port-forward, eviction.
+"""What only a node can do for a pod: logs, exec, attach, port-forward.
 
 This is the one place where a part that runs pods plugs in; without one, the answer says so.
 """
@@ -13,8 +13,8 @@ from sandpool.local.apiserver.call import Call
 
 
 class Runtime(Protocol):
-    async def serve(self, call: Call) -> Reply:
-        """Serves `call.info.subresource` of the pod `call.info.name`, which exists."""
+    async def serve(self, call: Call, pod: bytes) -> Reply:
+        """Serves `call.info.subresource` of a pod, which is as it is stored."""
         ...
 
 
@@ -28,7 +28,7 @@ class NoRuntime:
     def __init__(self, why: str = "this server runs no pods, it only stores them") -> None:
         self._why = why
 
-    async def serve(self, call: Call) -> Reply:
+    async def serve(self, call: Call, pod: bytes) -> Reply:
         info = call.info
         raise NotServed(
             f'pods "{info.name}" cannot serve "{info.subresource}": {self._why}',

@@ -7,13 +7,11 @@ Remembered is not stored: a story outlives its object and ends with the process.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
 
 from sandpool.local.apiserver.answer import Reply, encoded, page_not_found
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.handlers.runtime import NotServed
 from sandpool.local.apiserver.request import story_of
-from sandpool.model import times
 from sandpool.model.metadata import Key
 from sandpool.telemetry.story import Entry
 
@@ -34,15 +32,4 @@ class StoryPages:
         if self._stories is None:
             raise NotServed("this server runs no controllers, so nothing is remembered of any object")
         entries = self._stories((asked.controller, Key(asked.namespace, asked.name)))
-        return encoded({**asked._asdict(), "entries": [_shown(entry) for entry in entries]})
-
-
-def _shown(entry: Entry) -> dict[str, Any]:
-    return {
-        "when": times.micro(entry.when),
-        "seconds": round(entry.took, 6),
-        "rid": entry.rid,
-        "trigger": entry.trigger,
-        "plan": entry.plan,
-        "outcome": entry.outcome,
-    }
+        return encoded({**asked._asdict(), "entries": [entry.shown() for entry in entries]})

@@ -1,0 +1,106 @@
+"""Flags that other implementations of the contract take and this one has no use for.
+
+Manifests written for them keep their arguments: a value that asks for what happens here anyway is taken without a word. Any other
+is refused, all of them at once, each with what to do instead: to ignore what an operator asks for would be to lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sandpool.cli.exits import USAGE, Exit
+
+_Text = Annotated[str | None, Parameter(show=False)]
+_Switch = Annotated[bool | None, Parameter(show=False, negative="")]
+
+WEBHOOK = (
+    "there is no conversion webhook and none is needed: the definitions have the one version v1beta1; leave it out "
+    "(docs/how-to/replace-another-controller.md says what becomes of older objects)"
+)
+PROFILES = "profiles are taken on a port of their own; use --debug-bind-address"
+LOGGING = "use --log-format and --verbose"
+INSTEAD = {
+    "api_connections": "requests are spread over as many connections as there are writes in flight; use "
+    "--kube-api-writes-in-flight",
+    "separate_watch_connection": "watches always have connections of their own; leave it out",
+    "sandbox_write_behind_window": "nobody waits for the labels of a pod, and they are written once; leave it out",
+    "sandbox_warm_pool_unschedulable_recheck_interval": "pods that find no node are noticed when they do; how long a "
+    "member may stay without is --sandbox-warm-pool-readiness-grace-period; leave it out",
+    "enable_webhook": WEBHOOK,
+    "manage_webhook_certs": WEBHOOK,
+    "webhook_port": WEBHOOK,
+    "webhook_cert_dir": WEBHOOK,
+    "webhook_cert_name": WEBHOOK,
+    "webhook_key_name": WEBHOOK,
+    "webhook_service_name": WEBHOOK,
+    "webhook_namespace": WEBHOOK,
+    "enable_pprof": PROFILES,
+    "enable_pprof_debug": PROFILES,
+    "pprof_block_profile_rate": PROFILES,
+    "pprof_mutex_profile_fraction": PROFILES,
+    "zap_devel": LOGGING,
+    "zap_encoder": LOGGING,
+    "zap_log_level": LOGGING,
+    "zap_stacktrace_level": LOGGING,
+    "zap_time_encoding": LOGGING,
+}
+ANYWAY: dict[str, frozenset[object]] = {
+    "api_connections": frozenset({"1"}),
+    "separate_watch_connection": frozenset({True}),
+    "sandbox_write_behind_window": frozenset({"0", "0s"}),
+    "enable_webhook": frozenset({False}),
+    "manage_webhook_certs": frozenset({False}),
+    "enable_pprof": frozenset({False}),
+    "enable_pprof_debug": frozenset({False}),
+    "zap_devel": frozenset({False}),
+    "zap_encoder": frozenset({"json"}),
+    "zap_log_level": frozenset({"info"}),
+}
+"""Values that say what is so in any case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractFlags:
+    api_connections: _Text = None
+    separate_watch_connection: _Switch = None
+    sandbox_write_behind_window: _Text = None
+    sandbox_warm_pool_unschedulable_recheck_interval: _Text = None
+    enable_webhook: _Switch = None
+    manage_webhook_certs: _Switch = None
+    webhook_port: _Text = None
+    webhook_cert_dir: _Text = None
+    webhook_cert_name: _Text = None
+    webhook_key_name: _Text = None
+    webhook_service_name: _Text = None
+    webhook_namespace: _Text = None
+    enable_pprof: _Switch = None
+    enable_pprof_debug: _Switch = None
+    pprof_block_profile_rate: _Text = None
+    pprof_mutex_profile_fraction: _Text = None
+    zap_devel: _Switch = None
+    zap_encoder: _Text = None
+    zap_log_level: _Text = None
+    zap_stacktrace_level: _Text = None
+    zap_time_encoding: _Text = None
+
+    def check(self) -> None:
+        if refused := list(self._refused()):
+            raise Exit(USAGE, "; ".join(refused))
+
+    def _refused(self) -> Iterator[str]:
+        """One sentence for all flags that the same is to be said of."""
+        named: dict[str, list[str]] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and value not in ANYWAY.get(field.name, ()):
+                named.setdefault(INSTEAD[field.name], []).append(flag(field.name))
+        for instead, names in named.items():
+            yield f"{', '.join(names)}: {instead}"
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

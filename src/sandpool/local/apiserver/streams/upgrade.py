@@ -1,0 +1,124 @@
+"""What a request wants its connection to become: WebSocket or SPDY/3.1, and which protocol above it. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.kube.errors import ApiError, BadRequest, Forbidden
+
+Headers = list[tuple[bytes, bytes]]
+
+_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+STREAM_PROTOCOL: Final = b"x-stream-protocol-version"
+SPDY: Final = "SPDY/3.1"
+TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
+FORWARD: Final = "portforward.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """How a WebSocket carries several streams: the first byte of a message says which. `version` counts as in the names:
+    from 4 on a status is JSON, from 5 on a stream can be closed."""
+
+    version: int
+    base64: bool = False
+
+
+COMMAND_SOCKETS: Final = {
+    "v5.channel.k8s.io": Channels(5),
+    "v4.channel.k8s.io": Channels(4),
+    "v4.base64.channel.k8s.io": Channels(4, base64=True),
+    "v3.channel.k8s.io": Channels(3),
+    "v2.channel.k8s.io": Channels(2),
+    "channel.k8s.io": Channels(1),
+    "base64.channel.k8s.io": Channels(1, base64=True),
+}
+COMMAND_STREAMS: Final = {
+    "v5.channel.k8s.io": 5,
+    "v4.channel.k8s.io": 4,
+    "v3.channel.k8s.io": 3,
+    "v2.channel.k8s.io": 2,
+    "channel.k8s.io": 1,
+}
+FORWARD_SOCKETS: Final = {
+    TUNNEL: None,
+    "v4.channel.k8s.io": Channels(4),
+    "v4.base64.channel.k8s.io": Channels(4, base64=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An upgrade that can be granted. `protocol` is empty if the client named none."""
+
+    websocket: bool
+    protocol: str
+    headers: Headers  # of the answer
+
+
+def wanted(headers: Headers, sockets: Iterable[str], streams: Iterable[str]) -> Wanted:
+    """The client's first choice among what is served. BadRequest if it wants no upgrade, or one that is not served."""
+    kind = b", ".join(_values(headers, b"upgrade")).strip().lower()
+    asks = any(word.strip() == b"upgrade" for word in b",".join(_values(headers, b"connection")).lower().split(b","))
+    if not asks or not kind:
+        raise BadRequest("Upgrade request required")
+    if kind == b"websocket":
+        return _websocket(headers, list(sockets))
+    if kind == SPDY.lower().encode():
+        return _spdy(headers, list(streams))
+    raise BadRequest(f"unable to upgrade: this server upgrades to websocket and {SPDY}")
+
+
+def _websocket(headers: Headers, served: list[str]) -> Wanted:
+    key = b"".join(_values(headers, b"sec-websocket-key")).strip()
+    if _values(headers, b"sec-websocket-version") != [b"13"]:
+        raise UpgradeRequired("unable to upgrade: version 13 of the WebSocket protocol is served")
+    try:
+        usable = len(base64.b64decode(key, validate=True)) == 16
+    except binascii.Error:
+        usable = False
+    if not usable:
+        raise BadRequest("unable to upgrade: Sec-WebSocket-Key must be 16 bytes in base64")
+    answer = [(b"upgrade", b"websocket"), (b"sec-websocket-accept", accept_key(key))]
+    chosen = _choose(_values(headers, b"sec-websocket-protocol"), served)
+    if chosen:
+        answer.append((b"sec-websocket-protocol", chosen.encode()))
+    return Wanted(True, chosen, answer)
+
+
+def _spdy(headers: Headers, served: list[str]) -> Wanted:
+    chosen = _choose(_values(headers, STREAM_PROTOCOL), served)
+    answer = [(b"upgrade", SPDY.encode())]
+    if chosen:
+        answer.append((STREAM_PROTOCOL, chosen.encode()))
+    return Wanted(False, chosen, answer)
+
+
+def _choose(offered: list[bytes], served: list[str]) -> str:
+    names = [word.strip().decode("latin-1") for value in offered for word in value.split(b",") if word.strip()]
+    if not names:
+        return ""
+    for name in names:
+        if name in served:
+            return name
+    shown = " ".join(name for name in names if name.isprintable())[:200]
+    raise Forbidden(
+        f"unable to upgrade: unable to negotiate protocol: client supports [{shown}], server accepts [{' '.join(served)}]"
+    )
+
+
+class UpgradeRequired(ApiError):
+    status, reason = 426, "UpgradeRequired"
+
+
+def accept_key(key: bytes) -> bytes:
+    return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
+
+
+def _values(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key == name]

@@ -1,0 +1,221 @@
+"""Frames of RFC 6455 as a server reads and writes them. Pure.
+
+The payload of a data frame is handed on as it arrives, so that neither a long frame nor a long message is ever held: the size of
+what is kept here does not depend on what the client sends. Whatever breaks the protocol raises Violation with a close code.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+MOST_CONTROL: Final = 125  # bytes of a control frame's payload
+NO_STATUS: Final = 1005  # stands for a close frame without a code; never sent
+
+
+class Opcode(IntEnum):
+    CONTINUATION = 0
+    TEXT = 1
+    BINARY = 2
+    CLOSE = 8
+    PING = 9
+    PONG = 10
+
+
+class CloseCode(IntEnum):
+    NORMAL = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED = 1003
+    INVALID_DATA = 1007
+    POLICY = 1008
+    INTERNAL = 1011
+
+
+class Violation(Exception):
+    """The client broke the protocol; the connection ends with this code."""
+
+    def __init__(self, code: CloseCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a message, in order. `first` and `final` tell where the message begins and ends."""
+
+    data: bytes
+    binary: bool
+    first: bool
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The client's close frame; nothing is read after it."""
+
+    code: int
+    reason: str
+
+
+Event = Piece | Ping | Pong | Closed
+
+
+class Decoder:
+    """What a client sends, in any slices. After Closed or a Violation there is nothing more to feed."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._mask = b""
+        self._left = 0  # bytes of the current data frame's payload that have not arrived
+        self._place = 0  # of the next byte in the payload, modulo 4: which byte of the mask is its
+        self._inside = False  # a data frame
+        self._fin = False
+        self._binary = True
+        self._fragmented = False  # a message has begun and not ended
+        self._fresh = False  # nothing of the message was handed on yet
+        self._closed = False
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+
+    def feed(self, data: bytes) -> list[Event]:
+        events: list[Event] = []
+        self._buffer += data
+        while not self._closed and (self._payload(events) if self._inside else self._head(events)):
+            pass
+        return events
+
+    def _payload(self, events: list[Event]) -> bool:
+        """Takes what has arrived of a data frame; whether there was any."""
+        taken = min(self._left, len(self._buffer))
+        if self._left and not taken:
+            return False
+        data = unmask(bytes(self._buffer[:taken]), self._mask, self._place)
+        del self._buffer[:taken]
+        self._place = (self._place + taken) % 4
+        self._left -= taken
+        self._inside = self._left > 0
+        final = self._fin and not self._inside
+        if not self._binary:
+            self._check_text(data, final)
+        events.append(Piece(data, self._binary, self._fresh, final))
+        self._fresh = False
+        return True
+
+    def _check_text(self, data: bytes, final: bool) -> None:
+        try:
+            self._utf8.decode(data, final)
+        except UnicodeDecodeError:
+            raise Violation(CloseCode.INVALID_DATA, "a text message is not UTF-8") from None
+
+    def _head(self, events: list[Event]) -> bool:
+        """Takes a frame's header, and a control frame whole; whether it was complete."""
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return False
+        opcode, fin, short = buffer[0] & 15, bool(buffer[0] & 128), buffer[1] & 127
+        self._check_head(buffer[0], buffer[1])
+        wide = {126: 2, 127: 8}.get(short, 0)
+        size = 2 + wide + 4
+        if len(buffer) < size or (opcode >= Opcode.CLOSE and len(buffer) < size + short):
+            return False
+        length = int.from_bytes(buffer[2 : 2 + wide], "big") if wide else short
+        if length >> 63:
+            raise _broken("a frame's length has its highest bit set")
+        mask = bytes(buffer[size - 4 : size])
+        if opcode >= Opcode.CLOSE:
+            payload = unmask(bytes(buffer[size : size + length]), mask, 0)
+            del buffer[: size + length]
+            events.append(self._control(opcode, payload))
+            return True
+        del buffer[:size]
+        if opcode != Opcode.CONTINUATION:
+            self._binary = opcode == Opcode.BINARY
+            self._fresh = True
+            self._utf8.reset()
+        self._fragmented = not fin
+        self._fin, self._mask, self._left, self._place, self._inside = fin, mask, length, 0, True
+        return True
+
+    def _check_head(self, first: int, second: int) -> None:
+        opcode, fin = first & 15, first & 128
+        if first & 0x70:
+            raise _broken("a frame has reserved bits set")
+        if not second & 128:
+            raise _broken("a frame is not masked")
+        if opcode >= Opcode.CLOSE:
+            if opcode > Opcode.PONG:
+                raise _broken(f"a frame has the unknown opcode {opcode}")
+            if not fin or second & 127 > MOST_CONTROL:
+                raise _broken("a control frame is fragmented or too long")
+        elif opcode > Opcode.BINARY:
+            raise _broken(f"a frame has the unknown opcode {opcode}")
+        elif (opcode == Opcode.CONTINUATION) != self._fragmented:
+            raise _broken("a message begins within another, or goes on where there is none")
+
+    def _control(self, opcode: int, payload: bytes) -> Event:
+        if opcode == Opcode.PING:
+            return Ping(payload)
+        if opcode == Opcode.PONG:
+            return Pong(payload)
+        self._closed = True
+        return _closed(payload)
+
+
+def _broken(why: str) -> Violation:
+    return Violation(CloseCode.PROTOCOL_ERROR, why)
+
+
+def _closed(payload: bytes) -> Closed:
+    if not payload:
+        return Closed(NO_STATUS, "")
+    code = int.from_bytes(payload[:2], "big")
+    if len(payload) < 2 or not _sendable(code):
+        raise _broken("a close frame has no valid code")
+    try:
+        return Closed(code, payload[2:].decode())
+    except UnicodeDecodeError:
+        raise Violation(CloseCode.INVALID_DATA, "the reason of a close frame is not UTF-8") from None
+
+
+def _sendable(code: int) -> bool:
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+def unmask(data: bytes, mask: bytes, place: int) -> bytes:
+    """`data` whose first byte stands at `place` of its payload. Also masks: it is its own inverse."""
+    size = len(data)
+    key = (mask[place % 4 :] + mask[: place % 4]) * (size // 4 + 1)
+    # One operation on long numbers: a loop over bytes would be the slowest part of an upload.
+    return (int.from_bytes(data, "little") ^ int.from_bytes(key[:size], "little")).to_bytes(size, "little")
+
+
+def frame(opcode: Opcode, payload: bytes, *, fin: bool = True) -> bytes:
+    """One frame of a server: never masked."""
+    size, first = len(payload), opcode | (128 if fin else 0)
+    if size < 126:
+        head = bytes((first, size))
+    elif size < 1 << 16:
+        head = bytes((first, 126)) + size.to_bytes(2, "big")
+    else:
+        head = bytes((first, 127)) + size.to_bytes(8, "big")
+    return head + payload
+
+
+def close_frame(code: int, reason: str = "") -> bytes:
+    if code == NO_STATUS:
+        return frame(Opcode.CLOSE, b"")
+    words = reason.encode("utf-8", "replace")[: MOST_CONTROL - 2].decode("utf-8", "ignore").encode()
+    return frame(Opcode.CLOSE, code.to_bytes(2, "big") + words)

@@ -1,0 +1,257 @@
+"""Where this machine keeps its control groups, and what is written there. Decisions are pure; `Cgroups` reads and writes.
+
+Controllers may be on version 1, on version 2 or some here, some there; each is taken where it is, below the group that this
+process itself is in. What cannot be written is not enforced, and is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandpool.local.backends.namespaces.forked.cgroup_files import Group, Setting, read, write
+from sandpool.local.backends.namespaces.forked.removal import remove_cgroups
+from sandpool.local.backends.runtime import Limits
+
+PERIOD = 100_000
+LEAST_QUOTA = 1_000
+LIMITING = ("memory", "cpu", "pids")
+FREEZER, UNIFIED, ACCOUNTING = "freezer", "unified", "cpuacct"
+WANTED = (*LIMITING, FREEZER, ACCOUNTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The group of this process on the hierarchy that has a controller."""
+
+    version: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    version: int
+    controllers: frozenset[str]
+    root: str  # what of it is mounted
+    folder: str  # where
+
+
+def parse_mounts(mountinfo: str) -> list[Hierarchy]:
+    found = []
+    for line in mountinfo.splitlines():
+        fields, dash, rest = line.partition(" - ")
+        kind, *_ = rest.split(" ")
+        if not dash or kind not in ("cgroup", "cgroup2"):
+            continue
+        _, _, _, root, folder, *_ = fields.split(" ")
+        options = frozenset(rest.split(" ")[-1].split(","))
+        found.append(
+            Hierarchy(1 if kind == "cgroup" else 2, options if kind == "cgroup" else frozenset(), root, folder)
+        )
+    return found
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """The group of a process by controller; version 2 under the empty name."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for name in controllers.split(","):
+            found[name] = path
+    return found
+
+
+def below(hierarchy: Hierarchy, path: str) -> str:
+    """The folder of a group; outside of what is mounted, the best that can be had is all that is."""
+    root = hierarchy.root.rstrip("/")
+    inside = path.removeprefix(root) if path == root or path.startswith(f"{root}/") else ""
+    return hierarchy.folder + inside.rstrip("/")
+
+
+def locate(
+    hierarchies: Sequence[Hierarchy], membership: Mapping[str, str], unified: frozenset[str]
+) -> dict[str, Place]:
+    """The place of each controller; `unified` are those that version 2 offers there. And of version 2 itself, which can freeze
+    and kill without any."""
+    found: dict[str, Place] = {}
+    for hierarchy in hierarchies:
+        if hierarchy.version == 2:
+            place = Place(2, below(hierarchy, membership.get("", "/")))
+            found[UNIFIED] = place
+            found |= {name: place for name in LIMITING if name in unified}
+        else:
+            for name in hierarchy.controllers & set(WANTED):
+                found[name] = Place(1, below(hierarchy, membership.get(name, "/")))
+    if UNIFIED in found:
+        found.pop(FREEZER, None)
+        found.pop(ACCOUNTING, None)
+    return found
+
+
+def settings(version: int, controller: str, limits: Limits) -> list[Setting]:
+    match controller:
+        case "memory" if limits.memory is not None and version == 1:
+            return [
+                ("memory.limit_in_bytes", str(limits.memory), True),
+                ("memory.memsw.limit_in_bytes", str(limits.memory), False),
+                ("memory.swappiness", "0", False),
+            ]
+        case "memory" if limits.memory is not None:
+            return [("memory.max", str(limits.memory), True), ("memory.swap.max", "0", False)]
+        case "cpu" if limits.cpu is not None:
+            quota = max(LEAST_QUOTA, round(limits.cpu * PERIOD))
+            if version == 1:
+                return [("cpu.cfs_period_us", str(PERIOD), True), ("cpu.cfs_quota_us", str(quota), True)]
+            return [("cpu.max", f"{quota} {PERIOD}", True)]
+        case "pids" if limits.pids is not None:
+            return [("pids.max", str(limits.pids), True)]
+    return []
+
+
+def folders(places: Mapping[str, Place]) -> dict[str, dict[str, Place]]:
+    """The hierarchies, by folder, with the controllers of each."""
+    found: dict[str, dict[str, Place]] = {}
+    for name, place in places.items():
+        found.setdefault(place.folder, {})[name] = place
+    return found
+
+
+def handed_down(here: Mapping[str, Place]) -> list[Setting]:
+    """On version 2 a group with limited groups in it says so, and holds no processes of its own."""
+    names = [f"+{name}" for name, place in here.items() if place.version == 2 and name != UNIFIED]
+    return [("cgroup.subtree_control", " ".join(names), True)] if names else []
+
+
+def sandbox_groups(places: Mapping[str, Place], sandbox: str, limits: Limits) -> list[Group]:
+    """One group on each hierarchy, with the limits of all its controllers."""
+    return [
+        (f"{folder}/{sandbox}", [*_all_settings(here, limits), *handed_down(here)])
+        for folder, here in folders(places).items()
+    ]
+
+
+def container_groups(
+    places: Mapping[str, Place], sandbox: str, name: str, limits: Limits
+) -> tuple[list[Group], list[str]]:
+    """The groups of a container of its own, where it has limits of its own or must not be in the sandbox's; and those that it
+    is in."""
+    made: list[Group] = []
+    joined: list[str] = []
+    for folder, here in folders(places).items():
+        values = _all_settings(here, limits)
+        path = f"{folder}/{sandbox}"
+        if values or handed_down(here):
+            path = f"{path}/{name}"
+            made.append((path, values))
+        joined.append(path)
+    return made, joined
+
+
+def _all_settings(here: Mapping[str, Place], limits: Limits) -> list[Setting]:
+    return [setting for name, place in here.items() for setting in settings(place.version, name, limits)]
+
+
+def number(text: str) -> int:
+    return int(text) if text.strip().isdigit() else 0
+
+
+def keyed(text: str, key: str) -> int:
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == key:
+            return number(value)
+    return 0
+
+
+@dataclass(slots=True)
+class Cgroups:
+    """The groups of one installation. `places` are the parents of its sandboxes' groups, by controller."""
+
+    name: str
+    places: dict[str, Place] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def open(self, limits: Limits) -> None:
+        """Takes away what an earlier process left, and makes the parents; `limits` are those of all sandboxes together."""
+        own = self._located()
+        self.notes = []
+        for folder in dict.fromkeys(place.folder for place in own.values()):
+            self._open_parent(folder, {name: place for name, place in own.items() if place.folder == folder}, limits)
+
+    def _located(self) -> dict[str, Place]:
+        hierarchies, membership = (
+            parse_mounts(read("/proc/self/mountinfo")),
+            parse_membership(read("/proc/self/cgroup")),
+        )
+        unified = locate(hierarchies, membership, frozenset()).get(UNIFIED)
+        offered = read(f"{unified.folder}/cgroup.controllers").split() if unified else []
+        return locate(hierarchies, membership, frozenset(offered))
+
+    def _open_parent(self, folder: str, here: Mapping[str, Place], limits: Limits) -> None:
+        parent = f"{folder}/{self.name}"
+        try:
+            remove_cgroups([parent] if os.path.isdir(parent) else [])
+            os.mkdir(parent)
+        except OSError as error:
+            self.notes.append(f"{'/'.join(here)}: {folder} is not writable ({(error.strerror or '').lower()})")
+            return
+        for name, place in here.items():
+            if self._enabled(place, name, parent):
+                self.places[name] = Place(place.version, parent)
+                for file, value, _ in settings(place.version, name, limits):
+                    with contextlib.suppress(OSError):
+                        write(f"{parent}/{file}", value)
+
+    def _enabled(self, place: Place, name: str, parent: str) -> bool:
+        """Version 2 hands a controller down step by step."""
+        if place.version == 1 or name == UNIFIED:
+            return True
+        try:
+            for folder in (place.folder, parent):
+                if name not in read(f"{folder}/cgroup.subtree_control").split():
+                    write(f"{folder}/cgroup.subtree_control", f"+{name}")
+        except OSError as error:
+            self.notes.append(f"{name}: {place.folder} does not hand it down ({(error.strerror or '').lower()})")
+            return False
+        return True
+
+    def close(self) -> None:
+        remove_cgroups(list(dict.fromkeys(place.folder for place in self.places.values())))
+        self.places = {}
+
+    def ooms(self, joined: Sequence[str]) -> int:
+        """How many processes of a container, by the groups that it is in, were ended because memory was used up."""
+        place = self.places.get("memory")
+        group = next((path for path in joined if place and path.startswith(f"{place.folder}/")), None)
+        if place is None or group is None:
+            return 0
+        return keyed(read(f"{group}/{'memory.oom_control' if place.version == 1 else 'memory.events'}"), "oom_kill")
+
+    def usage(self, group: str) -> tuple[float | None, int | None, int | None]:
+        """Seconds, bytes and processes of a group; None where nobody counts."""
+        return self._seconds(group), self._memory(group), self._processes(group)
+
+    def _seconds(self, group: str) -> float | None:
+        if place := self.places.get(UNIFIED):
+            return keyed(read(f"{place.folder}/{group}/cpu.stat"), "usage_usec") / 1e6
+        if place := self.places.get(ACCOUNTING):
+            return number(read(f"{place.folder}/{group}/cpuacct.usage")) / 1e9
+        return None
+
+    def _memory(self, group: str) -> int | None:
+        if (place := self.places.get("memory")) is None:
+            return None
+        files = (
+            ("memory.usage_in_bytes", "total_inactive_file")
+            if place.version == 1
+            else ("memory.current", "inactive_file")
+        )
+        folder = f"{place.folder}/{group}"
+        return max(0, number(read(f"{folder}/{files[0]}")) - keyed(read(f"{folder}/memory.stat"), files[1]))
+
+    def _processes(self, group: str) -> int | None:
+        place = self.places.get("pids")
+        return number(read(f"{place.folder}/{group}/pids.current")) if place else None

@@ -1,0 +1,258 @@
+"""A running container, and the commands that were started in it, as the main process sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from sandpool.local.backends.base import Unsupported
+from sandpool.local.backends.namespaces import orders
+from sandpool.local.backends.namespaces.channel import Channel
+from sandpool.local.backends.namespaces.forked.frames import Message, Refused
+from sandpool.local.backends.namespaces.forked.init import MAIN
+from sandpool.local.backends.namespaces.handle import Handle
+from sandpool.local.backends.namespaces.server import as_error, close
+from sandpool.local.backends.runtime import Ended, ExecPlan, Stdio
+from sandpool.local.errors import NodeError
+
+PATIENCE = 60.0
+LOST = 137
+
+
+def as_ended(status: object, *, oom: bool = False) -> Ended:
+    """From what waitpid said inside; anything else is the end of somebody who cannot be believed."""
+    if not isinstance(status, int) or not 0 <= status <= 0xFFFF:
+        return Ended(LOST, 9, oom, "the container's init said nothing that makes sense")
+    code = os.waitstatus_to_exitcode(status) if not os.WIFSTOPPED(status) else LOST
+    return Ended(code) if code >= 0 else Ended(128 - code, -code, oom and code == -9)
+
+
+class Command:
+    """A command started by `exec`; also what the container's own command has in common with it."""
+
+    def __init__(self, number: int, ask: Callable[[Message], asyncio.Future[tuple[Message, list[int]]]]) -> None:
+        self._number = number
+        self._ask = ask
+        self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._terminal: int | None = None
+
+    @property
+    def ended(self) -> asyncio.Future[Ended]:
+        return self._ended
+
+    @property
+    def terminal(self) -> int | None:
+        return self._terminal
+
+    async def signal(self, number: int) -> None:
+        if not self._ended.done():
+            await self._tell({"do": "signal", "task": self._number, "signal": number})
+
+    async def kill(self) -> None:
+        if not self._ended.done():
+            await self._tell({"do": "kill", "task": self._number})
+
+    async def _tell(self, message: Message) -> None:
+        try:
+            _, files = await self._ask(message)
+            close(files)
+        except NodeError:
+            if not self._ended.done():
+                raise  # if it has: there was nobody to tell
+
+    def finish(self, ended: Ended) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ended)
+
+    def give_terminal(self, files: list[int]) -> None:
+        self._terminal = files.pop(0) if files else None
+        close(files)
+
+
+class NamespaceContainer(Command):
+    """`ooms` counts the processes that the container's memory limit has ended so far; `why` says what ended it if it did not
+    end by itself."""
+
+    def __init__(self, name: str, sock: socket.socket, ooms: Callable[[], int], why: Callable[[], str]) -> None:
+        super().__init__(MAIN, self._request)
+        self.name = name
+        self.paused = False
+        self._why = why
+        self._count_ooms = ooms
+        self._ooms = ooms()
+        self._channel = Channel(sock, self._heard, self._lost)
+        self._handle: Handle | None = None
+        self._known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._started: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._status: object = None
+        self._answers: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
+        self._commands: dict[int, Command] = {}
+        self._numbers = itertools.count(1)
+
+    async def begin(self, order: Message, files: Sequence[int]) -> None:
+        """Returns when the command runs; when it raises, nothing of it does."""
+        try:
+            self._channel.send(order, files)
+            async with asyncio.timeout(PATIENCE):
+                given = await self._started
+        except BaseException as error:
+            self._started.cancel()
+            await self.end()
+            if isinstance(error, TimeoutError):
+                raise NodeError(
+                    "CreateContainerError", f"container {self.name!r} did not start in {PATIENCE:.0f} s"
+                ) from None
+            if isinstance(error, Refused | OSError):
+                raise NodeError("CreateContainerError", f"container {self.name!r}: {error}") from error
+            raise
+        self.give_terminal(given)
+
+    async def end(self) -> None:
+        """At once, and all that is in it."""
+        await asyncio.shield(self._known)  # the fork-server says who it is, or that it never came to be
+        if self._handle is not None:
+            self._handle.kill()
+        await asyncio.shield(self._ended)
+
+    async def kill(self) -> None:
+        await self.end()
+
+    async def exec(self, plan: ExecPlan, stdio: Stdio) -> Command:
+        self._awake()
+        number = next(self._numbers)
+        command = Command(number, self._request)
+        self._commands[number] = command
+        try:
+            _, files = await self._request(orders.execute(plan, stdio, number), orders.files(stdio, tty=plan.tty))
+        except asyncio.CancelledError:
+            self._abandon(number)
+            raise
+        except NodeError:
+            self._commands.pop(number, None)
+            raise
+        command.give_terminal(files)
+        return command
+
+    def _abandon(self, number: int) -> None:
+        """Nobody waits for it any more, but it may just have been started."""
+        try:
+            self._request({"do": "kill", "task": number}).add_done_callback(_close_late)
+        except NodeError:
+            pass
+
+    async def connect(self) -> socket.socket:
+        self._awake()
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with its:
+            try:
+                _, files = await self._request({"do": "connect"}, [its.fileno()])
+            except NodeError as error:
+                ours.close()
+                if error.reason == "Unsupported":
+                    raise Unsupported("namespaces", "connect to boxd") from error
+                raise
+            except BaseException:
+                ours.close()
+                raise
+        close(files)
+        ours.setblocking(False)
+        return ours
+
+    def _awake(self) -> None:
+        if self.paused:
+            raise NodeError("Paused", f"container {self.name!r} is paused; resume it first")
+
+    async def usage(self) -> tuple[float, int, int]:
+        message, files = await self._request({"do": "usage"})
+        close(files)
+        found = (message.get("seconds"), message.get("memory"), message.get("processes"))
+        match found:
+            case (int() | float() as seconds, int() as memory, int() as count):
+                return float(seconds), memory, count
+        raise NodeError("Failed", f"container {self.name!r} gave an answer that makes no sense")
+
+    async def signal_all(self, number: int) -> None:
+        _, files = await self._request({"do": "all", "signal": number})
+        close(files)
+
+    def _request(self, message: Message, files: Sequence[int] = ()) -> asyncio.Future[tuple[Message, list[int]]]:
+        number = next(self._numbers)
+        answer: asyncio.Future[tuple[Message, list[int]]] = asyncio.get_running_loop().create_future()
+        try:
+            self._channel.send({**message, "id": number}, files)
+        except (Refused, OSError) as error:
+            raise NodeError("NotRunning", f"container {self.name!r} has ended or cannot be asked: {error}") from error
+        self._answers[number] = answer
+        return answer
+
+    def _heard(self, message: Message, files: list[int]) -> None:
+        match message:
+            case {"handle": _} if self._handle is None and files:
+                self._handle = Handle(files.pop(0))
+                self._handle.gone.add_done_callback(lambda future: self._conclude())
+                self._known.set_result(None)
+            case {"started": _} if not self._started.done():
+                self._started.set_result(files)
+                return
+            case {"ended": int(number), "status": status}:
+                self._command_ended(number, status)
+            case {"id": int(number)} if number in self._answers:
+                self._answered(self._answers.pop(number), message, files)
+                return
+            case {"refused": _} if not self._started.done():
+                self._started.set_exception(as_error(message))
+        close(files)
+
+    def _answered(self, answer: asyncio.Future[tuple[Message, list[int]]], message: Message, files: list[int]) -> None:
+        if answer.done():
+            close(files)
+        elif "refused" in message:
+            close(files)
+            answer.set_exception(as_error(message))
+        else:
+            answer.set_result((message, files))
+
+    def _command_ended(self, number: int, status: object) -> None:
+        if number == MAIN:
+            self._status = status
+        elif (command := self._commands.pop(number, None)) is not None:
+            command.finish(as_ended(status, oom=self._count_ooms() > self._ooms))
+
+    def _lost(self) -> None:
+        """Nothing more will be heard. It counts as ended when the kernel says so."""
+        if self._handle is None:
+            self._conclude()
+        else:
+            self._handle.kill()  # it may have talked nonsense, and may not go by itself
+
+    def _conclude(self) -> None:
+        self._channel.close()
+        if not self._known.done():
+            self._known.set_result(None)
+        oom = self._count_ooms() > self._ooms
+        if self._status is not None:
+            ended = as_ended(self._status, oom=oom)
+        else:
+            ended = Ended(LOST, 9, oom, "out of memory" if oom else self._why())
+        if not self._started.done():
+            self._started.set_exception(
+                NodeError("CreateContainerError", f"container {self.name!r} ended while it started")
+            )
+            self._started.exception()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(NodeError("NotRunning", f"container {self.name!r} has ended"))
+                answer.exception()
+        self._answers.clear()
+        for command in self._commands.values():
+            command.finish(Ended(LOST, 9, oom, ended.message or "the container has ended"))
+        self._commands.clear()
+        self.finish(ended)
+
+
+def _close_late(answer: asyncio.Future[tuple[Message, list[int]]]) -> None:
+    if not answer.cancelled() and answer.exception() is None:
+        close(answer.result()[1])

@@ -1,0 +1,49 @@
+"""Control groups as files, in the process that uses them: making, joining."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+from sandpool.local.backends.namespaces.forked.frames import doing
+
+Setting = tuple[str, str, bool]  # file, value, and whether a kernel without it is refused
+Group = tuple[str, Sequence[Setting]]
+
+
+def make(groups: Sequence[Group]) -> None:
+    for path, settings in groups:
+        with doing("make a control group", "Cgroups"):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+            for file, value, required in settings:
+                try:
+                    write(f"{path}/{file}", value)
+                except OSError:
+                    if required:
+                        raise
+
+
+def join(paths: Sequence[str]) -> None:
+    """This process, and all that it starts from now on."""
+    for path in paths:
+        with doing("join a control group", "Cgroups"):
+            write(f"{path}/cgroup.procs", "0")
+
+
+def write(path: str, value: str) -> None:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        os.write(file, value.encode())
+    finally:
+        os.close(file)
+
+
+def read(path: str) -> str:
+    """Empty if it cannot be read."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""

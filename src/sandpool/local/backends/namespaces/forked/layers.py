@@ -1,0 +1,144 @@
+"""The writable root of a container: an overlay of read-only layers, put together in the container's own mount namespace.
+
+Runs with the powers of the fork-server, before the container takes its own identity. As root, layers are mapped so that what
+belongs to uid 0 on disk belongs to the sandbox's uid 0. The machine's own /usr is not: of it, a sandbox sees what everybody
+may see.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked.frames import Refused, doing
+
+MOST_LAYERS = 120
+FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What uid 0 of the sandbox is out here, and the namespace that says so: 0 where there is but one id."""
+
+    base: int
+    userns: int
+
+    @property
+    def root(self) -> tuple[int, int]:
+        return self.base, self.base
+
+
+class Stage:
+    """A small tmpfs, in this mount namespace only, on which a root is put together. The current folder while it is used.
+
+    What the container writes goes to `folder` or, where its size is limited, to the tmpfs itself, which has that size."""
+
+    def __init__(self, folder: str, ids: Ids, storage: int | None) -> None:
+        self.ids = ids
+        self._folder = folder
+        self._storage = storage
+        self._names = 0
+
+    def open(self) -> None:
+        stage = f"{self._folder}/stage"
+        with doing("prepare the writable layer"):
+            os.makedirs(stage, mode=0o700, exist_ok=True)
+            kernel.mount("tmpfs", stage, "tmpfs", FLAGS, f"mode=0700,size={self._storage or 1 << 20}")
+            os.chdir(stage)
+
+    def layer(self, path: str, *, mapped: bool = True) -> str:
+        """The name, here, under which a folder of the machine can be a layer."""
+        with doing(f"use the layer {path}"):
+            tree = kernel.open_tree(path)
+            try:
+                if mapped and self.ids.userns:
+                    map_owners(tree, self.ids.userns, path)
+                name = self._place()
+                target = os.open(name, os.O_PATH | os.O_DIRECTORY)
+                kernel.move_mount(tree, target)
+                os.close(target)
+            finally:
+                os.close(tree)
+        return name
+
+    def writable(self, name: str, files: Mapping[str, str]) -> tuple[str, str]:
+        """An empty upper layer with these files in it, and the folder that the kernel works in."""
+        above = "" if self._storage else "../"
+        upper, work = f"{above}{name}-upper", f"{above}{name}-work"
+        with doing("make the writable layer"):
+            for path in (upper, work):
+                os.mkdir(path, 0o755)
+                os.chown(path, *self.ids.root)
+            for path, text in files.items():
+                self._write(upper, path, text)
+        return upper, work
+
+    def _write(self, upper: str, path: str, text: str) -> None:
+        parent = os.path.dirname(f"{upper}/{path}")
+        if not os.path.isdir(parent):
+            os.mkdir(parent, 0o755)
+            os.chown(parent, *self.ids.root)
+        file = os.open(f"{upper}/{path}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        os.write(file, text.encode())
+        os.fchown(file, *self.ids.root)
+        os.close(file)
+
+    def overlay(self, lower: Sequence[str], name: str, files: Mapping[str, str], target: str = "") -> str:
+        """Mounts the layers, topmost first, with a writable one above them; returns where."""
+        if len(lower) > MOST_LAYERS:
+            raise Refused("InvalidImage", f"the image has more than {MOST_LAYERS} layers")
+        upper, work = self.writable(name, files)
+        options = f"lowerdir={':'.join(lower or [self._place()])},upperdir={upper},workdir={work}"
+        if not self.ids.userns:
+            options += ",userxattr"  # what the kernel notes about files must be notes that an ordinary user may write
+        with doing("mount the overlay", "Overlay"):
+            place = target or self._place()
+            kernel.mount("overlay", place, "overlay", FLAGS, options)
+        return place
+
+    def _place(self) -> str:
+        name = str(self._names)
+        self._names += 1
+        os.mkdir(name, 0o700)
+        return name
+
+
+def map_owners(tree: int, userns: int, path: str) -> None:
+    try:
+        kernel.mount_setattr(tree, 0, userns)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EPERM):
+            raise
+        raise Refused(
+            "MappedMounts",
+            f"the file system of {path} cannot map owners; keep the data on ext4, xfs or btrfs with Linux 5.12 or later, "
+            "or run sandpool as an ordinary user",
+        ) from error
+
+
+def host_root(stage: Stage, layers: Sequence[str], skeleton: str, files: Mapping[str, str]) -> str:
+    """The machine's own programs below the layers: one overlay for what is ours, one for /usr."""
+    root = stage.overlay([*(stage.layer(path) for path in layers), stage.layer(skeleton)], "root", files)
+    above = [path for path in (f"{layer}/usr" for layer in layers) if os.path.isdir(path) and not os.path.islink(path)]
+    lower = [stage.layer(path) for path in (*above, f"{skeleton}/usr")]
+    stage.overlay([*lower, stage.layer("/usr", mapped=False)], "usr", {}, f"{root}/usr")
+    for name in split_folders():
+        with doing(f"use /{name}"):
+            kernel.mount(f"/{name}", f"{root}/{name}", "", kernel.MS_BIND)
+            kernel.mount(
+                f"/{name}", f"{root}/{name}", "", kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | FLAGS
+            )
+    return root
+
+
+def split_folders() -> list[str]:
+    """The folders of programs that this machine keeps beside /usr instead of in it."""
+    names = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+    return [name for name in names if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
+
+
+def image_root(stage: Stage, layers: Sequence[str], files: Mapping[str, str]) -> str:
+    return stage.overlay([stage.layer(path) for path in layers], "root", files)

@@ -1,0 +1,98 @@
+"""What the containers of a pod share: made once, kept alive by nothing but open files.
+
+Network, ipc and hostname belong to the fork-server's user namespace, not to the sandbox's: inside, even uid 0 with every
+capability would have no power over them. Only the ids are the sandbox's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Sequence
+
+from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked.frames import doing
+
+SIOCSIFFLAGS = 0x8914
+UP_AND_RUNNING = 0x41
+BACKLOG = 128
+
+Map = Sequence[int]  # first inside, first outside, how many
+
+
+def share(hostname: str, ids: Map, egress_port: int) -> list[int]:
+    """The open namespaces (user, net, ipc, uts) and the socket that listens for outgoing traffic."""
+    with doing("make the sandbox's namespaces", "Namespaces"):
+        kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS)
+        kernel.sethostname(hostname[:64])
+        raise_loopback()
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.bind(("127.0.0.1", egress_port))
+        listener.listen(BACKLOG)
+        kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("net", "ipc", "uts")]
+        return [user_namespace(ids), *kept, listener.detach()]
+
+
+def raise_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", UP_AND_RUNNING))
+    # Inside nobody has the capability that low ports ask for, and there is nobody to protect from.
+    with contextlib.suppress(OSError), open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:
+        file.write("0")
+
+
+def user_namespace(ids: Map) -> int:
+    """A process enters a new one and waits there until this one, which may, has written its maps."""
+    ready, entered = os.pipe()
+    done, leave = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _enter(entered, done, leave)
+    os.close(entered)
+    os.close(done)
+    try:
+        pid = os.read(ready, 64).decode()
+        if not pid.isdigit():
+            number = int(pid[1:] or 1)
+            raise OSError(number, os.strerror(number), "unshare")
+        line = " ".join(str(number) for number in ids).encode()
+        write_maps(f"/proc/{pid}", line, groups=ids[2] > 1)
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
+    finally:
+        os.close(ready)
+        os.close(leave)
+        os.waitpid(child, 0)
+
+
+def _enter(entered: int, done: int, leave: int) -> None:
+    try:
+        os.close(leave)
+        try:
+            kernel.unshare(kernel.CLONE_NEWUSER)
+            os.write(entered, os.readlink("/proc/self").encode())  # its number where /proc was mounted, not here
+        except OSError as error:
+            os.write(entered, f"-{error.errno}".encode())
+        os.read(done, 1)
+    finally:
+        os._exit(0)
+
+
+def write_maps(process: str, line: bytes, *, groups: bool) -> None:
+    names = [] if groups else [("setgroups", b"deny")]
+    for name, text in (*names, ("uid_map", line), ("gid_map", line)):
+        file = os.open(f"{process}/{name}", os.O_WRONLY)
+        try:
+            os.write(file, text)
+        finally:
+            os.close(file)
+
+
+def sockets(net: int, count: int) -> list[int]:
+    """Unconnected sockets of a network namespace, in pairs: IPv4, IPv6. Whoever connects them connects in there."""
+    with doing("enter the sandbox's network", "Network"):
+        kernel.setns(net, kernel.CLONE_NEWNET)
+        families = (socket.AF_INET, socket.AF_INET6) * count
+        return [socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK).detach() for family in families]

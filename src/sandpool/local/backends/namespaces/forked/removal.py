@@ -1,0 +1,117 @@
+"""Taking away what a sandbox leaves: control groups, and folders that somebody hostile has filled."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Sequence
+
+from sandpool.local.backends.namespaces.forked import cgroup_files
+from sandpool.local.backends.namespaces.forked.frames import Refused, doing
+
+PATIENCE = 5.0
+PAUSE = 0.002
+
+
+def remove_cgroups(paths: Sequence[str]) -> None:
+    """With all below them, and whoever is still in them."""
+    deadline = time.monotonic() + PATIENCE
+    for path in paths:
+        for folder in _deepest_first(path):
+            _remove_cgroup(folder, deadline)
+
+
+def _deepest_first(path: str) -> list[str]:
+    return [folder for folder, _, _ in os.walk(path, topdown=False)]
+
+
+def _remove_cgroup(path: str, deadline: float) -> None:
+    while True:
+        try:
+            os.rmdir(path)
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise Refused("Cgroups", f"cannot remove {path}: {(error.strerror or '').lower()}") from error
+        _end_members(path)
+        time.sleep(PAUSE)
+
+
+def _end_members(path: str) -> None:
+    for file, value in (("cgroup.freeze", "0"), ("freezer.state", "THAWED"), ("cgroup.kill", "1")):
+        with contextlib.suppress(OSError):
+            cgroup_files.write(f"{path}/{file}", value)
+
+
+def remove_older(folder: str) -> None:
+    """What earlier runs of the same container have written; the last part of the name counts them."""
+    parent, name = os.path.split(folder)
+    stem, _, _ = name.rpartition("-")
+    for other in os.listdir(parent):
+        start, _, number = other.rpartition("-")
+        if start == stem and number.isdigit():
+            empty(f"{parent}/{other}", itself=True)
+
+
+def empty(path: str, *, itself: bool = False) -> None:
+    """Removes all that is in a folder. Trees may be deeper than any recursion and unreadable to their owner: what is found in
+    a folder is moved up to the top, so that nothing is ever more than two steps away."""
+    try:
+        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        with doing(f"empty {path}", "Removal"):
+            _empty(top)
+    finally:
+        os.close(top)
+    if itself:
+        os.rmdir(path)
+
+
+def _empty(top: int) -> None:
+    moved = 0
+    mark = os.urandom(8).hex()
+    pending = _unlink_all(top)
+    while pending:
+        name = pending.pop()
+        folder = _open_folder(top, name)
+        try:
+            for inner in _unlink_all(folder):
+                unique = f"{mark}-{moved}"
+                moved += 1
+                os.rename(inner, unique, src_dir_fd=folder, dst_dir_fd=top)
+                pending.append(unique)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=top)
+
+
+def _open_folder(top: int, name: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    try:
+        return os.open(name, flags, dir_fd=top)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=top)  # a folder of ours: no link can be here any more
+        return os.open(name, flags, dir_fd=top)
+
+
+def _unlink_all(folder: int) -> list[str]:
+    """Removes what is no folder and all empty folders; the rest is the answer."""
+    os.fchmod(folder, 0o700)
+    left = []
+    for entry in list(os.scandir(folder)):
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+            continue
+        try:
+            os.rmdir(entry.name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            left.append(entry.name)
+    return left

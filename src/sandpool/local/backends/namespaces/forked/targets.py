@@ -1,0 +1,99 @@
+"""Finding and making places inside a root file system that somebody hostile has written: links never lead out of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked.frames import Refused
+
+INSIDE = kernel.RESOLVE_IN_ROOT | kernel.RESOLVE_NO_MAGICLINKS
+MOST_PARTS = 64
+
+Owner = tuple[int, int]
+
+
+def find(root: int, path: str, flags: int = os.O_PATH) -> int:
+    """Opens a path as a process with that root would."""
+    return kernel.openat2(root, path.lstrip("/") or ".", flags, INSIDE)
+
+
+def parts(path: str) -> list[str]:
+    """The names on the way, or a refusal: the API has no business with dots here."""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if ".." in names or len(names) > MOST_PARTS:
+        raise Refused("InvalidPath", f"{path!r} must not contain '..' or more than {MOST_PARTS} parts")
+    return names
+
+
+def make_folder(root: int, path: str, owner: Owner, mode: int = 0o755) -> int:
+    """An O_PATH of the folder, made with all that is missing above it."""
+    names = parts(path)
+    here = os.dup(root)
+    for depth, name in enumerate(names, start=1):
+        inside = "/".join(names[:depth])
+        try:
+            found = _step(root, here, inside, name, owner, mode)
+        finally:
+            os.close(here)
+        here = found
+    return here
+
+
+def make_file(root: int, path: str, owner: Owner) -> int:
+    """An O_PATH of the file, made empty if it is missing."""
+    names = parts(path)
+    if not names:
+        raise Refused("InvalidPath", "a file cannot be mounted on the root")
+    parent = make_folder(root, "/".join(names[:-1]), owner)
+    try:
+        try:
+            return find(root, "/".join(names))
+        except FileNotFoundError:
+            flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
+            os.close(os.open(names[-1], flags, 0o644, dir_fd=parent))
+            os.chown(names[-1], *owner, dir_fd=parent, follow_symlinks=False)
+            return find(root, "/".join(names))
+    except FileExistsError:
+        raise Refused("InvalidPath", f"/{'/'.join(names)} is a link that leads nowhere") from None
+    finally:
+        os.close(parent)
+
+
+def _step(root: int, here: int, inside: str, name: str, owner: Owner, mode: int) -> int:
+    try:
+        return find(root, inside, os.O_PATH | os.O_DIRECTORY)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise Refused("InvalidPath", f"/{inside} is no folder") from error
+        raise
+    try:
+        os.mkdir(name, mode, dir_fd=here)
+    except FileExistsError:
+        pass  # a link that leads nowhere, or somebody else was faster
+    else:
+        os.chown(name, *owner, dir_fd=here, follow_symlinks=False)
+    try:
+        made = find(root, inside, os.O_PATH | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise Refused("InvalidPath", f"/{inside} is a link that leads nowhere") from None
+    if mode & 0o1000:
+        os.chmod(f"/proc/self/fd/{made}", mode)
+    return made
+
+
+def read_small(root: int, path: str, most: int = 1 << 20) -> str:
+    """The text of a file inside, or nothing: it may be missing, huge, a device, or no text at all."""
+    try:
+        file = find(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return ""
+    try:
+        return os.read(file, most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(file)

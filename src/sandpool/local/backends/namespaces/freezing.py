@@ -1,0 +1,47 @@
+"""Stopping and continuing all processes of a control group at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sandpool.local.backends.namespaces.cgroups import FREEZER, UNIFIED, Cgroups, keyed
+from sandpool.local.backends.namespaces.forked.cgroup_files import read, write
+from sandpool.local.errors import NodeError
+
+PATIENCE = 10.0
+PAUSE = 0.001
+
+
+async def freeze(cgroups: Cgroups, group: str) -> bool:
+    """False: this machine cannot."""
+    return await _set(cgroups, group, frozen=True)
+
+
+async def thaw(cgroups: Cgroups, group: str) -> bool:
+    return await _set(cgroups, group, frozen=False)
+
+
+async def _set(cgroups: Cgroups, group: str, *, frozen: bool) -> bool:
+    place = cgroups.places.get(UNIFIED) or cgroups.places.get(FREEZER)
+    if place is None:
+        return False
+    folder = f"{place.folder}/{group}"
+    file, value = (
+        ("cgroup.freeze", "01"[frozen]) if place.version == 2 else ("freezer.state", ["THAWED", "FROZEN"][frozen])
+    )
+    try:
+        write(f"{folder}/{file}", value)
+        async with asyncio.timeout(PATIENCE):
+            while _is_frozen(folder, place.version) != frozen:  # noqa: ASYNC110  # the kernel has no event for it
+                await asyncio.sleep(PAUSE)
+    except FileNotFoundError:
+        return place.version == 1  # before Linux 5.2 version 2 could not; or there is no such sandbox any more
+    except (OSError, TimeoutError) as error:
+        raise NodeError("Freezer", f"cannot {'freeze' if frozen else 'thaw'} the sandbox {group}: {error}") from error
+    return True
+
+
+def _is_frozen(folder: str, version: int) -> bool:
+    if version == 2:
+        return bool(keyed(read(f"{folder}/cgroup.events"), "frozen"))
+    return read(f"{folder}/freezer.state").strip() == "FROZEN"

@@ -1,0 +1,107 @@
+"""From plans to what workers are told. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandpool.local.backends.namespaces.forked.cgroup_files import Group
+from sandpool.local.backends.namespaces.forked.frames import Message
+from sandpool.local.backends.runtime import ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio
+
+DEFAULT_PIDS = 1024
+DEFAULT_FILES = 65536
+LEAST_FILES = 64
+LOCKED_BYTES = 8 << 20
+MOST_IN_MEMORY = 256 << 20
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def with_defaults(limits: Limits) -> Limits:
+    """Nothing is without any bound that could harm the machine. Pid 1 is the runtime's and is not counted."""
+    pids = DEFAULT_PIDS if limits.pids is None else limits.pids
+    return Limits(limits.cpu, limits.memory, pids + 1, limits.files, limits.storage)
+
+
+def stricter(container: Limits, sandbox: Limits) -> Limits:
+    """What of a container's limits the sandbox's own do not hold already."""
+    return Limits(
+        container.cpu if container.cpu != sandbox.cpu else None,
+        container.memory if container.memory != sandbox.memory else None,
+        container.pids if container.pids != sandbox.pids else None,
+    )
+
+
+def rlimits(container: Limits, sandbox: Limits, enforced: frozenset[str], *, count_processes: bool) -> dict[str, int]:
+    """Where a control group holds a limit, the process limit is a second line; where none does, the only one."""
+    found = {
+        "CORE": 0,
+        "MEMLOCK": LOCKED_BYTES,
+        "NOFILE": max(LEAST_FILES, container.files or sandbox.files or DEFAULT_FILES),
+    }
+    pids = container.pids or sandbox.pids or DEFAULT_PIDS
+    if count_processes:
+        found["NPROC"] = pids + 1
+    memory = container.memory or sandbox.memory
+    if memory is not None and "memory" not in enforced:
+        found["DATA"] = memory
+    return found
+
+
+def in_memory(storage: int | None) -> int | None:
+    """The size of a writable layer that is held in memory; a larger one is on disk, where nobody counts."""
+    return storage if storage is not None and storage <= MOST_IN_MEMORY else None
+
+
+def etc_files(hostname: str) -> dict[str, str]:
+    """What depends on the pod. There is no name server inside: names are looked up by the egress proxy."""
+    return {
+        "etc/hostname": f"{hostname}\n",
+        "etc/hosts": f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.0.1\t{hostname}\n",
+        "etc/resolv.conf": "# Names are resolved by the egress proxy; see the *_PROXY variables.\n",
+    }
+
+
+def share(plan: SandboxPlan, ids: tuple[int, int, int], cgroups: list[Group]) -> Message:
+    return {"do": "share", "hostname": plan.hostname, "ids": ids, "egress": plan.egress_port, "cgroups": cgroups}
+
+
+def mount(each: Mount, volume: str) -> Message:
+    return {
+        "target": each.target, "source": None if each.source is None else str(each.source), "volume": volume,
+        "within": None if each.within is None else str(each.within), "read_only": each.read_only, "owner": None if each.owner is None else (each.owner.uid, each.owner.gid),
+    }  # fmt: skip
+
+
+def command(argv: tuple[str, ...], env: dict[str, str], cwd: str, stdio: Stdio, *, tty: bool) -> Message:
+    given = [file is not None for file in (stdio.stdin, stdio.stdout, stdio.stderr)]
+    return {"argv": argv, "env": env, "cwd": cwd, "tty": tty, "stdio": given}
+
+
+def files(stdio: Stdio, *, tty: bool) -> list[int]:
+    if tty:
+        return []
+    return [file for file in (stdio.stdin, stdio.stdout, stdio.stderr) if file is not None]
+
+
+def execute(plan: ExecPlan, stdio: Stdio, number: int) -> Message:
+    return {"do": "exec", "task": number, **command(plan.argv, dict(plan.env), plan.cwd, stdio, tty=plan.tty)}
+
+
+def container(
+    plan: ContainerPlan, stdio: Stdio, sandbox: SandboxPlan, skeleton: Path, volumes: dict[str, str]
+) -> Message:
+    """All but what depends on where the sandbox's namespaces and groups are."""
+    env = {"PATH": PATH, "HOSTNAME": sandbox.hostname, **plan.env}
+    return {
+        "do": "container",
+        "folder": str(sandbox.folder / f"{plan.name}-{plan.attempt}"),
+        "layers": [str(layer) for layer in plan.rootfs.layers],
+        "host": str(skeleton) if plan.rootfs.host else None,
+        "files": etc_files(sandbox.hostname),
+        "mounts": [mount(each, volumes.get(each.volume, "")) for each in plan.mounts],
+        "storage": in_memory(plan.limits.storage or sandbox.limits.storage),
+        "read_only": plan.read_only,
+        "user": plan.user,
+        "groups": plan.groups,
+        **command(plan.argv, env, plan.cwd, stdio, tty=plan.tty),
+    }  # fmt: skip

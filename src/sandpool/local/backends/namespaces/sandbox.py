@@ -1,0 +1,243 @@
+"""A sandbox: the namespaces, control groups and containers of one pod."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sandpool.local.backends.base import Stats
+from sandpool.local.backends.namespaces import freezing, orders
+from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
+from sandpool.local.backends.namespaces.container import NamespaceContainer
+from sandpool.local.backends.namespaces.forked.frames import Message
+from sandpool.local.backends.namespaces.server import ForkServer, close
+from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
+from sandpool.local.errors import NodeError
+
+SOCKETS_AT_ONCE = 8
+
+
+class Around(Protocol):
+    """What a sandbox asks of its runtime."""
+
+    async def living_server(self) -> ForkServer: ...
+
+    def forget(self, sandbox: NamespaceSandbox) -> None:
+        """Nothing of it is left."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What all sandboxes of a runtime use. `ranged`: as root, each has ids of its own."""
+
+    skeleton: Path
+    cgroups: Cgroups
+    ranged: bool
+    count_processes: bool  # whether the kernel counts processes per user namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Open files: they are the sandbox, as far as the kernel is concerned."""
+
+    user: int
+    net: int
+    ipc: int
+    uts: int
+
+    @property
+    def files(self) -> list[int]:
+        return [self.user, self.net, self.ipc, self.uts]
+
+
+class NamespaceSandbox:
+    def __init__(self, plan: SandboxPlan, machine: Machine, server: ForkServer, base: int, around: Around) -> None:
+        self.plan = plan
+        self._around = around
+        self.base = base
+        self._machine = machine
+        self._server = server
+        self._shared: Shared | None = None
+        self._egress: socket.socket | None = None
+        self._containers: list[NamespaceContainer] = []
+        self._sockets: deque[tuple[socket.socket, socket.socket]] = deque()
+        self._volumes: dict[str, str] = {}
+        self._held: list[int] = []
+        self._holding = asyncio.Lock()
+        self._paused = False
+
+    async def open(self) -> None:
+        ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
+        made = sandbox_groups(self._machine.cgroups.places, self.plan.id, orders.with_defaults(self.plan.limits))
+        files = await self._server.once(orders.share(self.plan, ids, made))
+        if len(files) != 5:
+            close(files)
+            raise NodeError("ForkServer", "a worker gave an answer that makes no sense")
+        self._shared = Shared(*files[:4])
+        self._egress = socket.socket(fileno=files[4])
+        self._egress.setblocking(False)
+
+    def take_egress(self) -> socket.socket | None:
+        egress, self._egress = self._egress, None
+        return egress
+
+    async def start(self, plan: ContainerPlan, stdio: Stdio) -> NamespaceContainer:
+        shared = self._living()
+        await self._hold(plan)
+        cgroups = self._machine.cgroups
+        own, joined = container_groups(
+            cgroups.places, self.plan.id, plan.name, orders.stricter(plan.limits, self.plan.limits)
+        )
+        order = orders.container(plan, stdio, self.plan, self._machine.skeleton, self._volumes) | {
+            "base": self.base,
+            "ranged": self._machine.ranged,
+            "held": bool(self._held),
+            "own_cgroups": own,
+            "cgroups": joined,
+            "rlimits": orders.rlimits(
+                plan.limits, self.plan.limits, frozenset(cgroups.places), count_processes=self._machine.count_processes
+            ),
+        }
+        container = NamespaceContainer(plan.name, self._server.worker(), lambda: cgroups.ooms(joined), self._why_lost)
+        self._containers = [each for each in self._containers if not each.ended.done()]
+        self._containers.append(container)
+        try:
+            await container.begin(order, [*shared.files, *self._held, *orders.files(stdio, tty=plan.tty)])
+        except BaseException:
+            left: Message = {
+                "do": "remove",
+                "cgroups": [path for path, _ in own],
+                "folder": order["folder"],
+                "itself": True,
+            }
+            await asyncio.shield(self._server.once(left))
+            raise
+        return container
+
+    def _why_lost(self) -> str:
+        if not self._server.alive:
+            return "the fork-server, which all sandboxes come from, has ended; the pod must be started anew"
+        return "the container was ended from outside"
+
+    def _living(self) -> Shared:
+        if self._shared is None or not self._server.alive:
+            raise NodeError("SandboxGone", f"the sandbox {self.plan.id} has ended; it must be made anew")
+        if self._paused:
+            raise NodeError("Paused", f"the sandbox {self.plan.id} is paused; resume it first")
+        return self._shared
+
+    async def _hold(self, plan: ContainerPlan) -> None:
+        """Makes the volumes in memory that the container is the first to want."""
+        async with self._holding:
+            wanted = {
+                each.volume: each for each in plan.mounts if each.source is None and each.volume not in self._volumes
+            }
+            if not wanted:
+                return
+            named = {volume: str(len(self._volumes) + number) for number, volume in enumerate(wanted)}
+            new: list[Message] = [
+                {"name": named[volume], "size": each.size, "owner": self._owner(each)}
+                for volume, each in wanted.items()
+            ]
+            order: Message = {"do": "volumes", "folder": str(self.plan.folder), "volumes": new}
+            self._held += await self._server.once(order, self._held)
+            self._volumes |= named
+
+    def _owner(self, mount: Mount) -> tuple[int, int]:
+        if not self._machine.ranged:
+            return 0, 0
+        owner = mount.owner or User()
+        return self.base + owner.uid, self.base + owner.gid
+
+    async def dial(self, port: int) -> socket.socket:
+        """The sockets were made inside; connecting them needs nobody there."""
+        if not self._sockets:
+            await self._more_sockets()
+        four, six = self._sockets.popleft()
+        loop = asyncio.get_running_loop()
+        try:
+            for sock, address in ((four, "127.0.0.1"), (six, "::1")):
+                with contextlib.suppress(OSError):
+                    await loop.sock_connect(sock, (address, port))
+                    (six if sock is four else four).close()
+                    return sock
+        except BaseException:
+            four.close()
+            six.close()
+            raise
+        four.close()
+        six.close()
+        raise NodeError("ConnectionRefused", f"nobody listens on port {port} of the sandbox")
+
+    async def _more_sockets(self) -> None:
+        shared = self._living()
+        files = await self._server.once({"do": "sockets", "count": SOCKETS_AT_ONCE}, [shared.net])
+        made = [socket.socket(fileno=file) for file in files]
+        for sock in made:
+            sock.setblocking(False)
+        self._sockets.extend(zip(made[::2], made[1::2], strict=True))
+
+    async def pause(self) -> None:
+        if not self._paused:
+            self._living()
+            self._show_paused(paused=True)
+            if not await freezing.freeze(self._machine.cgroups, self.plan.id):
+                await self._signal_all(signal.SIGSTOP)
+
+    async def resume(self) -> None:
+        if self._paused:
+            if not await freezing.thaw(self._machine.cgroups, self.plan.id):
+                await self._signal_all(signal.SIGCONT)
+            self._show_paused(paused=False)
+
+    def _show_paused(self, *, paused: bool) -> None:
+        self._paused = paused
+        for container in self._containers:
+            container.paused = paused
+
+    async def _signal_all(self, number: int) -> None:
+        for container in self._containers:
+            if not container.ended.done():
+                await container.signal_all(number)
+
+    async def stats(self) -> Stats:
+        seconds, memory, count = self._machine.cgroups.usage(self.plan.id)
+        living = [each for each in self._containers if not each.ended.done()]
+        if seconds is None or memory is None or count is None:
+            used = [await each.usage() for each in living]
+            seconds = sum(each[0] for each in used) if seconds is None else seconds
+            memory = sum(each[1] for each in used) if memory is None else memory
+            count = sum(each[2] for each in used) if count is None else count + len(living)
+        return Stats(seconds, memory, max(0, count - (len(living) if "pids" in self._machine.cgroups.places else 0)))
+
+    async def destroy(self) -> None:
+        """Repeated, it goes on where it failed."""
+        with contextlib.suppress(NodeError):
+            await freezing.thaw(self._machine.cgroups, self.plan.id)
+        await asyncio.gather(*(each.end() for each in self._containers))
+        self._containers.clear()
+        if self._egress is not None:
+            self._egress.close()
+            self._egress = None
+        for pair in self._sockets:
+            for sock in pair:
+                sock.close()
+        self._sockets.clear()
+        close(self._held)
+        self._held.clear()
+        if self._shared is not None:
+            close(self._shared.files)
+            self._shared = None
+        made = sandbox_groups(self._machine.cgroups.places, self.plan.id, Limits())
+        paths = [path for path, _ in made]
+        order: Message = {"do": "remove", "cgroups": paths, "folder": str(self.plan.folder), "itself": False}
+        server = await self._around.living_server()  # another one, if the sandbox's own has died
+        await server.once(order, patience=None)
+        self._around.forget(self)

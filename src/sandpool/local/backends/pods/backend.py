@@ -1,0 +1,259 @@
+"""Real pods on any runtime: the contract of base.py. What becomes of a pod is in pod.py, decided by life.py."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Collection
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from sandpool.local.backends.base import (
+    BackendError,
+    Changed,
+    Command,
+    Exit,
+    Probe,
+    Running,
+    Stats,
+    Streams,
+    UnknownPod,
+    Waiting,
+    Workload,
+)
+from sandpool.local.backends.pods.ends import exit_of
+from sandpool.local.backends.pods.folders import Folders
+from sandpool.local.backends.pods.logs import files
+from sandpool.local.backends.pods.logs.reading import Wanted, read_log
+from sandpool.local.backends.pods.options import PodsOptions
+from sandpool.local.backends.pods.parts import Parts
+from sandpool.local.backends.pods.pod import Pod
+from sandpool.local.backends.pods.run import Around
+from sandpool.local.backends.pods.security import check_pod
+from sandpool.local.backends.pods.threads import Threads
+from sandpool.local.backends.runtime import Runtime
+from sandpool.local.errors import NodeError
+from sandpool.local.images.port import Images
+from sandpool.local.network.port import Network
+from sandpool.local.volumes.port import Volumes
+from sandpool.loop.clock import Clock, Timer
+from sandpool.model.metadata import Uid
+from sandpool.telemetry.log import logger
+
+log = logger(__name__)
+_THREADS = 4
+
+
+class PodsBackend:
+    """Images, volumes and the network are shared with others: whoever made them closes them."""
+
+    revives = False  # processes end with this one; the pod is started anew
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        images: Images,
+        volumes: Volumes,
+        network: Network,
+        clock: Clock,
+        folder: Path,
+        options: PodsOptions = PodsOptions(),
+    ) -> None:
+        self._runtime = runtime
+        self._images = images
+        self._volumes = volumes
+        self._network = network
+        self._clock = clock
+        self._options = options
+        self._folders = Folders(folder)
+        self._changed: Changed = _nobody
+        self._pods: dict[Uid, Pod] = {}
+        self._tasks: dict[Uid, asyncio.Task[None]] = {}
+        self._left: set[Uid] = set()
+        self._removing = Uid("")
+        self._sweep: Timer | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._around: Around | None = None
+
+    @property
+    def name(self) -> str:
+        return self._runtime.name
+
+    async def probe(self) -> Probe:
+        return await self._runtime.probe()
+
+    async def open(self, changed: Changed) -> None:
+        threads = Threads("pods", _THREADS)
+        self._around = Around(self._clock, threads, Threads("logs", _THREADS), self._options)
+        self._changed = changed
+        await self._runtime.open()
+        self._left = set(await threads.run(self._folders.left))
+        if self._left:
+            log.info("found what an earlier process left", pods=len(self._left))
+            self._sweep = self._clock.call_later(self._options.kept, self._begin_sweep)
+
+    async def close(self) -> None:
+        self._changed = _nobody
+        if self._sweep is not None:
+            self._sweep.cancel()
+        tasks = [*self._tasks.values(), *([self._sweeping] if self._sweeping is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        left = await asyncio.gather(*(pod.leave() for pod in self._pods.values()), return_exceptions=True)
+        for uid, error in zip(self._pods, left, strict=True):
+            if error is not None:
+                log.warning("pod not ended", uid=uid, error=str(error))
+            self._images.release(uid)
+        self._pods.clear()
+        self._tasks.clear()
+        await self._runtime.close()
+        if self._around is not None:
+            self._around.threads.close()
+            self._around.log_threads.close()
+            self._around = None
+
+    def look(self, uid: Uid) -> Running | None:
+        pod = self._pods.get(uid)
+        return None if pod is None else pod.seen
+
+    def running(self) -> Collection[Running]:
+        return [pod.seen for pod in self._pods.values()]
+
+    async def start(self, workload: Workload) -> None:
+        if workload.uid in self._pods:
+            return
+        check_pod(workload.spec)
+        if workload.uid == self._removing and self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
+        pod = Pod(workload, self._parts())
+        self._left.discard(workload.uid)
+        self._pods[workload.uid] = pod
+        self._tasks[workload.uid] = asyncio.create_task(self._live(pod))
+        self._changed(workload.uid)
+
+    async def _live(self, pod: Pod) -> None:
+        uid = pod.workload.uid
+        await pod.run()
+        del self._pods[uid], self._tasks[uid]
+        self._changed(uid)
+
+    async def restart(self, uid: Uid, container: str) -> None:
+        self._known(uid).restart(container)
+
+    async def end(self, uid: Uid, container: str, grace: float) -> None:
+        self._known(uid).end(container, grace)
+
+    async def stop(self, uid: Uid, grace: float) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            pod.stop(grace)
+
+    async def pause(self, uid: Uid) -> None:
+        await self._known(uid).pause()
+
+    async def resume(self, uid: Uid) -> None:
+        await self._known(uid).resume()
+
+    async def exec(self, uid: Uid, container: str, command: Command, streams: Streams) -> Exit:
+        pod = self._known(uid)
+        run = pod.running(container)
+        if pod.paused:
+            raise BackendError("Paused", f"pod {pod.workload.key} is paused; resume it first")
+        if not command.argv:
+            raise BackendError("BadRequest", "you must specify at least one command for the container")
+        began = self._clock.now()
+        try:
+            return exit_of(await run.exec(command, streams), began, self._clock.now(), "")
+        except NodeError as error:
+            raise BackendError(error.reason, error.message) from error
+
+    async def attach(self, uid: Uid, container: str, streams: Streams) -> Exit:
+        run = self._known(uid).running(container)
+        began = self._clock.now()
+        return exit_of(await run.attach(streams), began, self._clock.now(), "")
+
+    async def dial(self, uid: Uid, port: int) -> socket.socket:
+        pod = self._known(uid)
+        try:
+            return await pod.room.there().dial(port)
+        except BackendError:
+            raise
+        except NodeError as error:
+            raise BackendError(error.reason, error.message) from error
+
+    async def logs(
+        self,
+        uid: Uid,
+        container: str,
+        *,
+        previous: bool = False,
+        follow: bool = False,
+        tail: int | None = None,
+        since: datetime | None = None,
+        timestamps: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        pod = self._known(uid)
+        slot = pod.slot(container)
+        folder = pod.room.folder.log(container)
+        threads = self._parts().around.log_threads
+        run = slot.restarts - 1 if previous else slot.restarts
+        known = await threads.run(partial(files.runs, folder))
+        growth = slot.run.output.growth if slot.run is not None and not previous else None
+        if not previous and not slot.ran and known:
+            run = known[-1]  # the next run has not begun: the last one is what there is
+        if run not in known:
+            raise BackendError("BadRequest", _no_log(pod, container, previous=previous))
+        wanted = Wanted(follow, tail, since, timestamps, limit)
+        async for text in read_log(folder, run, wanted, growth, threads):
+            yield text
+
+    async def stats(self, uid: Uid) -> Stats:
+        pod = self._known(uid)
+        return await pod.room.there().stats() if pod.room.made else Stats()
+
+    def _parts(self) -> Parts:
+        around = self._around
+        assert around is not None, "opened first"
+        return Parts(self._runtime, self._images, self._volumes, self._network, self._folders, around, self._tell)
+
+    def _tell(self, uid: Uid) -> None:
+        self._changed(uid)
+
+    def _known(self, uid: Uid) -> Pod:
+        pod = self._pods.get(uid)
+        if pod is None:
+            raise UnknownPod(uid)
+        return pod
+
+    # What an earlier process left
+
+    def _begin_sweep(self) -> None:
+        self._sweeping = asyncio.create_task(self._remove_left())
+
+    async def _remove_left(self) -> None:
+        """Pods that were not started again are gone for good."""
+        threads = self._parts().around.threads
+        while self._left:
+            self._removing = uid = self._left.pop()
+            try:
+                await self._volumes.remove(uid)
+                await threads.run(self._folders.of(uid).remove)
+            except (NodeError, OSError) as error:
+                log.warning("not removed", uid=uid, error=str(error))
+        self._removing = Uid("")
+
+
+def _no_log(pod: Pod, container: str, *, previous: bool) -> str:
+    name = pod.workload.key.name
+    if previous:
+        return f'previous terminated container "{container}" in pod "{name}" not found'
+    slot = pod.slot(container)
+    why = slot.state.reason if isinstance(slot.state, Waiting) else "it has no log"
+    return f'container "{container}" in pod "{name}" is waiting to start: {why}'
+
+
+def _nobody(uid: Uid) -> None:
+    return None

@@ -1,0 +1,100 @@
+"""Starting one container, and telling how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from sandpool.local.backends.base import Exit, Started
+from sandpool.local.backends.pods import ends
+from sandpool.local.backends.pods.folders import last_words
+from sandpool.local.backends.pods.logs.files import LogWriter, forget_runs_before
+from sandpool.local.backends.pods.logs.place import advance, last_lines
+from sandpool.local.backends.pods.logs.reading import Text
+from sandpool.local.backends.pods.parts import Parts
+from sandpool.local.backends.pods.plan import container_id, container_plan
+from sandpool.local.backends.pods.room import Room
+from sandpool.local.backends.pods.run import Run, begin
+from sandpool.local.backends.pods.security import check_container
+from sandpool.local.backends.pods.slot import Slot
+from sandpool.local.backends.pods.threads import unbroken
+from sandpool.local.backends.runtime import ContainerPlan, Ended
+from sandpool.local.errors import NodeError
+from sandpool.local.images.image import Image
+
+_FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
+
+
+async def begin_container(slot: Slot, room: Room, parts: Parts, started: Callable[[Slot, Run], None]) -> None:
+    """NodeError if it has to be tried again later. A command that cannot be started is an end, and no error. `started` is called
+    if it runs, even if this is cancelled meanwhile."""
+    spec, workload = slot.spec, room.workload
+    check_container(spec)
+    image = await parts.images.take(
+        spec.image, holder=workload.uid, policy=spec.image_pull_policy, credentials=workload.credentials
+    )
+    await unbroken(_start(slot, image, room, parts, started))
+
+
+async def _start(slot: Slot, image: Image, room: Room, parts: Parts, started: Callable[[Slot, Run], None]) -> None:
+    spec, clock, attempt = slot.spec, parts.around.clock, slot.attempt
+    plan, writer = await parts.around.threads.run(partial(_prepare, slot, image, room, parts))
+    slot.image_id = image.id
+    room.stop_signals[spec.name] = ends.stop_signal(image.config.stop_signal)
+    name = container_id(parts.runtime.name, room.workload, spec.name, attempt)
+    try:
+        run = await begin(room.there(), plan, writer, parts.around, stdin=spec.stdin, once=spec.stdin_once)
+    except NodeError as error:
+        end = ends.start_exit(error, clock.now())
+        if end is None:
+            raise
+        slot.failed(end, name)
+        return
+    slot.started(run, Started(clock.now(), ready=True), name)
+    started(slot, run)
+
+
+def _prepare(slot: Slot, image: Image, room: Room, parts: Parts) -> tuple[ContainerPlan, LogWriter]:
+    """Everything about files, at once. Blocking."""
+    spec, attempt, options = slot.spec, slot.attempt, parts.options
+    try:
+        message = room.folder.message(spec.name, attempt) if _has_last_words(slot) else None
+        plan = container_plan(
+            room.workload,
+            spec,
+            image,
+            room.volumes or {},
+            address=room.address,
+            message=message,
+            proxy_port=room.proxy_port,
+            attempt=attempt,
+        )
+        log = room.folder.log(spec.name)
+        forget_runs_before(log, attempt - 1)
+        return plan, LogWriter(log, attempt, options.log_size, options.log_files)
+    except OSError as error:
+        raise NodeError("CreateContainerError", f"container {spec.name}: its files cannot be made: {error}") from error
+
+
+def _has_last_words(slot: Slot) -> bool:
+    return slot.spec.termination_message_path.startswith("/")
+
+
+async def how_it_ended(slot: Slot, ended: Ended, started: datetime, room: Room, parts: Parts) -> Exit:
+    words = await parts.around.threads.run(partial(_last_words, slot, ended, room)) if _has_last_words(slot) else ""
+    return ends.exit_of(ended, started, parts.around.clock.now(), words)
+
+
+def _last_words(slot: Slot, ended: Ended, room: Room) -> str:
+    """What it left as its message or, if it failed without one and asks for that, the end of its log. Blocking."""
+    words = last_words(room.folder.message_path(slot.spec.name, slot.restarts), ends.MESSAGE_BYTES)
+    if words or not ended.code or slot.spec.termination_message_policy != "FallbackToLogsOnError":
+        return words
+    log, run = room.folder.log(slot.spec.name), slot.restarts
+    place, reader, text = last_lines(log, run, _FALLBACK_LINES), Text(), b""
+    while True:
+        block, place = advance(log, run, place)
+        if not block:
+            return text.decode(errors="replace")
+        text = (text + reader.of(block))[-_FALLBACK_BYTES:]

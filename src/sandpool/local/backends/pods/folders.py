@@ -1,0 +1,104 @@
+"""Where the pods of this backend keep what is theirs, and how a later process finds it.
+
+    <folder>/<uid>/sandbox/             the runtime's: writable layers
+                   logs/<container>/, messages/
+
+A pod's folder is made before anything else of it, and is moved away at once when all else is gone: so it is the journal, too.
+Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandpool.local.backends.base import BackendError
+from sandpool.local.volumes.removal import Trash, empty
+from sandpool.model.metadata import Uid
+
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,127}")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})")
+
+
+@dataclass(frozen=True, slots=True)
+class PodFolder:
+    path: Path
+    trash: Trash
+
+    @property
+    def sandbox(self) -> Path:
+        return self.path / "sandbox"
+
+    def log(self, container: str) -> Path:
+        return self.path / "logs" / _checked(container)
+
+    def make(self) -> None:
+        """May be left from the same pod: its logs stay."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.remove_sandbox()
+        self.sandbox.mkdir(mode=0o700)
+
+    def remove_sandbox(self) -> None:
+        _remove(self.trash, self.sandbox)
+
+    def message_path(self, container: str, attempt: int) -> Path:
+        return self.path / "messages" / f"{_checked(container)}-{attempt}"
+
+    def message(self, container: str, attempt: int) -> Path:
+        """An empty file that anybody may write to who is given it; nobody else reaches it."""
+        path = self.message_path(container, attempt)
+        self.message_path(container, attempt - 1).unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        path.write_bytes(b"")
+        path.chmod(0o666)
+        return path
+
+    def remove(self) -> None:
+        _remove(self.trash, self.path)
+
+
+def _remove(trash: Trash, path: Path) -> None:
+    """Whatever a sandbox made of it."""
+    moved = trash.take(path)
+    if moved is not None:
+        empty(moved, lambda: False)
+
+
+def _checked(container: str) -> str:
+    if _NAME.fullmatch(container) is None:
+        raise BackendError("InvalidName", f"{container!r} is no name of a container")
+    return container
+
+
+class Folders:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._trash = Trash(folder / ".trash")
+
+    def of(self, uid: Uid) -> PodFolder:
+        if _UID.fullmatch(uid) is None:
+            raise BackendError("InvalidUid", f"{uid!r} is no uid of a pod")
+        return PodFolder(self._folder / uid, self._trash)
+
+    def left(self) -> list[Uid]:
+        """Pods of an earlier process. Their sandboxes are removed, and removals that it began are finished."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for left in self._trash.left():
+            empty(left, lambda: False)
+        found = [Uid(name) for name in sorted(os.listdir(self._folder)) if _UID.fullmatch(name)]
+        for uid in found:
+            self.of(uid).remove_sandbox()
+        return found
+
+
+def last_words(path: Path, most: int) -> str:
+    """The end of what a container wrote as its last message. It may have put anything there."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - most))
+            return file.read(most).decode(errors="replace").strip("\0")
+    except OSError:
+        return ""

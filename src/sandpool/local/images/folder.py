@@ -1,0 +1,188 @@
+"""The folder that images live in. Several processes may use it at once: a running cluster, and commands beside it.
+
+    layers/HEX/root, layers/HEX/layer.json    one unpacked layer and what is known of it; as an ordinary user HEX.user
+    images/HEX.json, names/*.json             images by the digest of their config, and what names stand for
+    processes/ID/{lock,holds,work}            of one process that uses the folder: what it needs, and what is unfinished
+
+A kernel lock on `processes/ID/lock` says that the process lives; what a dead one left is taken away by the next that opens. Who looks
+something up and holds it takes `lock` shared, who removes takes it exclusively, so nothing goes between the two. All
+methods block; none runs on the event loop but `release`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandpool.local.images.records import HoldRecord, ImageRecord, LayerRecord, NameRecord, Used, read, sync, write
+from sandpool.local.images.tree import empty_out
+from sandpool.local.images.worker import RECORD, ROOT
+
+
+class ImageFolder:
+    def __init__(self, root: Path, identity: str) -> None:
+        self.root = root
+        self.layers, self.images, self.names = root / "layers", root / "images", root / "names"
+        self._processes = root / "processes"
+        self._own = self._processes / identity
+        self.work, self._holds = self._own / "work", self._own / "holds"
+        self._held: dict[str, set[Path]] = {}
+        self._alive = -1
+        self._suffix = "" if os.geteuid() == 0 else ".user"
+
+    def open(self) -> None:
+        """Private to its owner: a setuid program of an image must not be within anybody's reach."""
+        for folder in (self.root, self.layers, self.images, self.names, self._processes):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(self.root, 0o700)
+        with self.locked(exclusive=True):
+            for folder in (self._own, self.work, self._holds):
+                folder.mkdir(mode=0o700)
+            self._alive = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._alive, fcntl.LOCK_EX)
+            trash = [self.throw_away(dead) for dead in list(self._others(alive=False))]
+        for path in trash:
+            discard(path)
+
+    def close(self) -> None:
+        if self._alive >= 0:
+            discard(self._own)
+            os.close(self._alive)
+            self._alive = -1
+            self._held.clear()
+
+    @contextmanager
+    def locked(self, *, exclusive: bool = False) -> Iterator[None]:
+        fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(fd)
+
+    def _others(self, *, alive: bool) -> Iterator[Path]:
+        for folder in self._processes.iterdir():
+            if folder != self._own and _lives(folder / "lock") == alive:
+                yield folder
+
+    # Layers
+
+    def layer(self, diff_id: str) -> Path:
+        return self.layers / (diff_id.removeprefix("sha256:") + self._suffix)
+
+    def layer_root(self, diff_id: str) -> Path:
+        return self.layer(diff_id) / ROOT
+
+    def layer_record(self, diff_id: str) -> LayerRecord | None:
+        return read(self.layer(diff_id) / RECORD, LayerRecord)
+
+    def has_layer(self, diff_id: str) -> bool:
+        return (self.layer(diff_id) / RECORD).exists()
+
+    def fresh(self) -> Path:
+        """An empty folder for something unfinished."""
+        path = self.work / os.urandom(8).hex()
+        path.mkdir(mode=0o700)
+        return path
+
+    def keep_layer(self, unfinished: Path, diff_id: str) -> None:
+        """From now on it is there. If another process was faster, its layer is the same one."""
+        try:
+            unfinished.rename(self.layer(diff_id))
+        except OSError:
+            if not self.has_layer(diff_id):
+                raise
+            discard(unfinished)
+        sync(self.layers)
+
+    # Names and images
+
+    def name_path(self, reference: str) -> Path:
+        return self.names / f"{hashlib.sha256(reference.encode()).hexdigest()[:32]}.json"
+
+    def image_path(self, id_: str) -> Path:
+        return self.images / f"{id_.removeprefix('sha256:')}.json"
+
+    def name(self, reference: str) -> NameRecord | None:
+        return read(self.name_path(reference), NameRecord)
+
+    def image(self, id_: str) -> ImageRecord | None:
+        """None also if one of its layers is not there."""
+        record = read(self.image_path(id_), ImageRecord)
+        return record if record is not None and all(map(self.has_layer, record.layers)) else None
+
+    def keep_image(self, record: ImageRecord, names: tuple[NameRecord, ...], now: float) -> None:
+        write(self.image_path(record.id), record, self.work)
+        os.utime(self.image_path(record.id), (now, now))
+        for name in names:
+            write(self.name_path(name.reference), name, self.work)
+
+    def all_names(self) -> list[NameRecord]:
+        return [record for path in self.names.iterdir() if (record := read(path, NameRecord)) is not None]
+
+    def all_images(self) -> list[Used]:
+        found = []
+        for path in self.images.iterdir():
+            record = read(path, ImageRecord)
+            if record is not None:
+                found.append(Used(record, path.stat().st_mtime))
+        return found
+
+    # Holds
+
+    def hold(self, record: HoldRecord, now: float) -> None:
+        """With the lock held at least shared. Not synced: a hold does not outlive its process anyway."""
+        key = hashlib.sha256("\0".join((record.holder, record.image)).encode()).hexdigest()[:32]
+        path = self._holds / f"{key}.json"
+        write(path, record, self.work, durable=False)
+        self._held.setdefault(record.holder, set()).add(path)
+        used = self.image_path(record.image)
+        if record.image and used.exists():
+            os.utime(used, (now, now))
+
+    def release(self, holder: str) -> None:
+        for path in self._held.pop(holder, ()):
+            path.unlink(missing_ok=True)
+
+    def all_holds(self) -> list[HoldRecord]:
+        """Of all processes that live. With the lock held."""
+        folders = [self._own, *self._others(alive=True)]
+        paths = [path for folder in folders for path in (folder / "holds").glob("*.json")]
+        return [record for path in paths if (record := read(path, HoldRecord)) is not None]
+
+    # Taking away
+
+    def throw_away(self, path: Path) -> Path:
+        """Gone at once as far as anybody can tell. Answers where it is now, for `discard`, which may take long."""
+        return path.rename(self.work / f"trash-{os.urandom(8).hex()}")
+
+
+def discard(path: Path) -> None:
+    """With all that is in it, whatever its modes; nothing happens if it is not there."""
+    try:
+        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        empty_out(parent, os.fsencode(path.name))
+    finally:
+        os.close(parent)
+
+
+def _lives(lock: Path) -> bool:
+    """Whether a process holds it."""
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

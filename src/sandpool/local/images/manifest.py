@@ -1,0 +1,212 @@
+"""Manifests, indexes and configs of images, from bytes to checked values. Pure.
+
+Both dialects are read: OCI image-spec 1.x and Docker's schema 2. Whatever is not what it must be is a NodeError that names the
+field; the bytes themselves have been compared with their digest before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from sandpool.local.errors import NodeError
+from sandpool.local.images.image import ImageConfig
+from sandpool.local.images.machine import Platform
+from sandpool.local.images.options import ImageLimits
+
+OCI, DOCKER = "application/vnd.oci.image.", "application/vnd.docker."
+MANIFESTS = (f"{OCI}manifest.v1+json", f"{DOCKER}distribution.manifest.v2+json")
+INDEXES = (f"{OCI}index.v1+json", f"{DOCKER}distribution.manifest.list.v2+json")
+ACCEPT = ", ".join((*MANIFESTS, *INDEXES))
+_CONFIGS = (f"{OCI}config.v1+json", f"{DOCKER}container.image.v1+json", "application/octet-stream")
+_LAYERS = re.compile(
+    r"application/vnd\.(oci\.image\.layer\.v1\.tar(\+gzip|\+zstd)?|docker\.image\.rootfs\.diff\.tar(\.gzip|\.zstd)?)"
+)
+T = TypeVar("T")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    media_type: str
+    digest: str
+    size: int
+    platform: Platform | None = None
+    annotations: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    manifests: tuple[Descriptor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    diff_ids: tuple[str, ...]
+    platform: Platform
+    run: ImageConfig
+
+
+class _Platform(msgspec.Struct):
+    os: str = ""
+    architecture: str = ""
+    variant: str = ""
+
+
+class _Descriptor(msgspec.Struct, rename="camel"):
+    digest: str
+    size: int
+    media_type: str = ""
+    platform: _Platform | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Manifest(msgspec.Struct, rename="camel"):
+    schema_version: int
+    config: _Descriptor
+    layers: list[_Descriptor] = []
+
+
+class _Index(msgspec.Struct, rename="camel"):
+    schema_version: int
+    manifests: list[_Descriptor]
+
+
+class _Run(msgspec.Struct, rename="pascal"):
+    entrypoint: list[str] | None = None
+    cmd: list[str] | None = None
+    env: list[str] | None = None
+    working_dir: str | None = None
+    user: str | None = None
+    stop_signal: str | None = None
+
+
+class _RootFs(msgspec.Struct):
+    diff_ids: list[str] | None = None
+
+
+class _Config(msgspec.Struct):
+    rootfs: _RootFs
+    config: _Run | None = None
+    os: str = ""
+    architecture: str = ""
+    variant: str = ""
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def well_formed(digest: str) -> bool:
+    return _DIGEST.fullmatch(digest) is not None
+
+
+def refusal(what: str, why: str) -> NodeError:
+    return NodeError("ErrImagePull", f"{what} cannot be used: {why}")
+
+
+def verified(content: bytes, digest: str, size: int | None, what: str) -> bytes:
+    """The content, if it is what was promised."""
+    if size is not None and len(content) != size:
+        raise refusal(what, f"it has {len(content)} bytes where {size} were promised")
+    if digest_of(content) != digest:
+        raise refusal(what, f"its digest is {digest_of(content)} where {digest} was promised")
+    return content
+
+
+def decode_manifest(content: bytes, media_type: str, limits: ImageLimits, what: str) -> Manifest | Index:
+    """By what it says it is; a registry that says nothing useful is helped by what is in it."""
+    document = _json(content, what)
+    said = document.get("mediaType") or media_type
+    if said in INDEXES or (said not in MANIFESTS and "manifests" in document):
+        index = _typed(document, _Index, what)
+        return Index(tuple(_descriptor(one, f"{what} manifests", manifest=True) for one in index.manifests))
+    if document.get("schemaVersion") == 1:
+        raise refusal(what, "it is of Docker's schema 1, which is no longer in use; push it again with a newer tool")
+    manifest = _typed(document, _Manifest, what)
+    if len(manifest.layers) > limits.layers:
+        raise refusal(what, f"it has {len(manifest.layers)} layers, more than {limits.layers}")
+    config = _descriptor(manifest.config, f"{what} config")
+    if config.media_type and config.media_type not in _CONFIGS:
+        raise refusal(what, f"it is not a container image: its config is of type {config.media_type[:100]!r}")
+    layers = tuple(_layer(one, f"{what} layer {number}") for number, one in enumerate(manifest.layers, 1))
+    if sum(layer.size for layer in layers) > limits.compressed:
+        raise refusal(what, f"its layers have more than {limits.compressed} bytes")
+    return Manifest(config, layers)
+
+
+def decode_config(content: bytes, layers: int, what: str) -> Config:
+    config = _typed(_json(content, what), _Config, what)
+    diff_ids = tuple(config.rootfs.diff_ids or ())
+    if len(diff_ids) != layers:
+        raise refusal(what, f"rootfs.diff_ids names {len(diff_ids)} layers, its manifest {layers}")
+    for diff_id in diff_ids:
+        if not well_formed(diff_id):
+            raise refusal(what, f"rootfs.diff_ids has {diff_id[:80]!r}, which is not a sha256 digest")
+    platform = Platform(config.os or "linux", config.architecture, config.variant)
+    return Config(diff_ids, platform, _run(config.config or _Run(), what))
+
+
+def _run(run: _Run, what: str) -> ImageConfig:
+    env = {}
+    for pair in run.env or ():
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise refusal(what, f"config.Env has {pair[:80]!r}, which is not NAME=value")
+        env[name] = value
+    words = (*(run.entrypoint or ()), *(run.cmd or ()), *env, *env.values(), run.working_dir or "", run.user or "")
+    if any("\0" in word for word in words):
+        raise refusal(what, "its config has a word with a zero byte")
+    return ImageConfig(
+        tuple(run.entrypoint or ()),
+        tuple(run.cmd or ()),
+        env,
+        run.working_dir or "",
+        run.user or "",
+        run.stop_signal or "",
+    )
+
+
+def _layer(one: _Descriptor, what: str) -> Descriptor:
+    if one.media_type and not _LAYERS.fullmatch(one.media_type):
+        raise refusal(what, f"type {one.media_type[:100]!r} is not one that can be unpacked")
+    return _descriptor(one, what)
+
+
+def _descriptor(one: _Descriptor, what: str, *, manifest: bool = False) -> Descriptor:
+    if not well_formed(one.digest):
+        raise refusal(what, f"{one.digest[:80]!r} is not a sha256 digest")
+    if one.size < 0:
+        raise refusal(what, f"its size is {one.size}")
+    platform = None
+    if one.platform is not None and (one.platform.os or one.platform.architecture):
+        platform = Platform(one.platform.os, one.platform.architecture, one.platform.variant)
+    return Descriptor(one.media_type, one.digest, one.size, platform, one.annotations if manifest else None)
+
+
+def _json(content: bytes, what: str) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise refusal(what, "it is not JSON") from error
+    if not isinstance(document, dict):
+        raise refusal(what, "it is not a JSON object")
+    return document
+
+
+def _typed(document: dict[str, Any], kind: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise refusal(what, str(error)) from error

@@ -1,0 +1,162 @@
+"""One image, from its source into the folder: layers that are missing are fetched side by side and unpacked one after the other.
+
+Whatever happens, layers are whole or not there: they are made in a scratch folder, which goes with the pull, and renamed when complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandpool.local.errors import NodeError
+from sandpool.local.images.errors import disk_full, full, pull_error
+from sandpool.local.images.folder import ImageFolder, discard
+from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.progress import Progress
+from sandpool.local.images.records import HoldRecord, ImageRecord, NameRecord, image_record
+from sandpool.local.images.source import LayerSource, Source, Wanted
+from sandpool.local.images.uninterrupted import uninterrupted
+from sandpool.local.images.worker import Job
+from sandpool.local.images.worker_process import DiskFull, LayerRefused, WorkerProcess, worker
+from sandpool.loop.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Kitchen:
+    """What every pull works with."""
+
+    folder: ImageFolder
+    options: ImageOptions
+    clock: Clock
+
+
+async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Callable[[str], object]) -> Wanted:
+    """Its layers are there when it returns, and stay as long as the hold of this name does. Raises NodeError."""
+    try:
+        wanted = await source.describe()
+        missing = await asyncio.to_thread(_claim, kitchen, wanted, hold)
+        if missing:
+            await _bring(kitchen, source, wanted, missing, what, tell)
+        return wanted
+    except DiskFull as error:
+        raise disk_full(what, kitchen.folder.root) from error
+    except OSError as error:
+        if full(error):
+            raise disk_full(what, kitchen.folder.root) from error
+        raise pull_error(what, f"{error.strerror or error} ({error.filename or kitchen.folder.root})") from error
+
+
+async def keep(kitchen: Kitchen, wanted: Wanted, names: tuple[NameRecord, ...]) -> ImageRecord:
+    """From now on the image is here under these names. Its layers are held by whoever pulled them."""
+    record = image_record(wanted.id, tuple(layer.diff_id for layer in wanted.layers), wanted.run)
+    now = kitchen.clock.now().timestamp()
+    try:
+        await uninterrupted(asyncio.to_thread(_keep_locked, kitchen.folder, record, names, now))
+    except OSError as error:
+        if full(error):
+            raise disk_full(names[0].reference, kitchen.folder.root) from error
+        raise pull_error(names[0].reference, f"{error.strerror} ({error.filename})") from error
+    return record
+
+
+def _keep_locked(folder: ImageFolder, record: ImageRecord, names: tuple[NameRecord, ...], now: float) -> None:
+    with folder.locked():
+        folder.keep_image(record, names, now)
+
+
+def _claim(kitchen: Kitchen, wanted: Wanted, hold: str) -> tuple[LayerSource, ...]:
+    """Makes sure that no layer goes while others are fetched; answers which are missing, each once."""
+    diff_ids = tuple(layer.diff_id for layer in wanted.layers)
+    with kitchen.folder.locked():
+        kitchen.folder.hold(HoldRecord(holder=hold, image="", layers=diff_ids), kitchen.clock.now().timestamp())
+        by_id = {layer.diff_id: layer for layer in wanted.layers}
+        return tuple(layer for layer in by_id.values() if not kitchen.folder.has_layer(layer.diff_id))
+
+
+async def _bring(
+    kitchen: Kitchen,
+    source: Source,
+    wanted: Wanted,
+    missing: tuple[LayerSource, ...],
+    what: str,
+    tell: Callable[[str], object],
+) -> None:
+    if sum(layer.size for layer in missing) > _free(kitchen.folder.root):
+        raise DiskFull
+    scratch = kitchen.folder.fresh()
+    try:
+        async with worker() as unpacker:
+            there = [kitchen.folder.layer_record(layer.diff_id) for layer in wanted.layers if layer not in missing]
+            left = kitchen.options.limits.unpacked - sum(record.bytes for record in there if record)
+            progress = Progress(missing, tell, kitchen.clock.monotonic)
+            work = _Layers(kitchen, source, unpacker, scratch, progress, what, left)
+            await _all(work, missing)
+    finally:
+        await uninterrupted(asyncio.to_thread(discard, scratch))
+
+
+async def _all(work: _Layers, missing: tuple[LayerSource, ...]) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number, layer in enumerate(missing, 1):
+                group.create_task(work.bring(layer, number))
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from errors
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first decides; what it took along does not matter."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next((one for one in error.exceptions if isinstance(one, NodeError)), error.exceptions[0])
+    return error
+
+
+def _free(folder: Path) -> int:
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize
+
+
+class _Layers:
+    def __init__(
+        self,
+        kitchen: Kitchen,
+        source: Source,
+        unpacker: WorkerProcess,
+        scratch: Path,
+        progress: Progress,
+        what: str,
+        left: int,
+    ) -> None:
+        self._kitchen = kitchen
+        self._source = source
+        self._unpacker = unpacker
+        self._scratch = scratch
+        self._progress = progress
+        self._what = what
+        self._left = left  # bytes that may still be unpacked
+        self._downloads = asyncio.Semaphore(kitchen.options.downloads)
+        self._unpacking = asyncio.Lock()
+
+    async def bring(self, layer: LayerSource, number: int) -> None:
+        blob, target = self._scratch / f"{number}.blob", self._scratch / str(number)
+        async with self._downloads:
+            await self._source.fetch(layer, blob, lambda size: self._progress.fetched(layer, size))
+        async with self._unpacking:
+            await self._unpack(layer, number, blob, target)
+            await uninterrupted(asyncio.to_thread(self._kitchen.folder.keep_layer, target, layer.diff_id))
+            self._progress.layer_done()
+        blob.unlink()
+
+    async def _unpack(self, layer: LayerSource, number: int, blob: Path, target: Path) -> None:
+        limits = self._kitchen.options.limits
+        os.mkdir(target, mode=0o700)
+        job = Job(str(blob), str(target), layer.diff_id, max(0, self._left), limits.entries, limits.path, limits.depth)
+        try:
+            done = await self._unpacker.unpack(job, self._progress.unpacked)
+        except LayerRefused as error:
+            which = layer.digest or layer.file or layer.diff_id
+            raise pull_error(self._what, f"layer {which} is refused: {error}") from error
+        self._left -= done.bytes

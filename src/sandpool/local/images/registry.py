@@ -1,0 +1,254 @@
+"""One repository of one registry, over the OCI distribution API: manifests, configs and blobs, logged in as needed.
+
+What leaves this machine: credentials go only to the registry itself, or to its token service (challenge.py), and never along
+with a redirect to another origin. Plain http is spoken to registries on this machine or those that the operator lists. Nothing
+here decides whether content is right; whoever asked compares digests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from sandpool.local.images.challenge import (
+    Basic,
+    Bearer,
+    challenges,
+    may_see_credentials,
+    plain_http,
+    realm_trouble,
+)
+from sandpool.local.images.errors import Broken, NotAllowed, pull_error
+from sandpool.local.images.manifest import ACCEPT
+from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.port import Credential
+from sandpool.local.images.reference import Name, loopback
+from sandpool.version import __version__
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 5
+_TOKEN_BYTES = 1 << 20
+_DOCKER_HUB = "registry-1.docker.io"
+
+
+def client(options: ImageOptions) -> aiohttp.ClientSession:
+    """No cookies, no decompression behind our back (it would change what the digest is of), no credentials of the user."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=options.tls or True, limit=16),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        headers={"User-Agent": f"sandpool/{__version__}", "Accept-Encoding": "identity"},
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=15.0, sock_read=options.silence),
+        trust_env=False,
+        requote_redirect_url=False,
+    )
+
+
+class Registry:
+    def __init__(
+        self, http: aiohttp.ClientSession, name: Name, credential: Credential | None, options: ImageOptions
+    ) -> None:
+        self._http = http
+        self._name = name
+        self._credential = credential
+        self._options = options
+        self._authorization = ""
+        self._login = asyncio.Lock()
+        host = _DOCKER_HUB if name.registry == "docker.io" else name.registry
+        plain = plain_http(name.registry, options.insecure_registries)
+        self._base = URL(f"{'http' if plain else 'https'}://{host}/v2/{name.repository}/", encoded=True)
+
+    @property
+    def anonymous(self) -> bool:
+        return self._credential is None
+
+    async def manifest(self, wanted: str) -> tuple[bytes, str]:
+        """The content as sent and the type that the registry calls it. `wanted` is a tag or a digest."""
+        return await self._small(f"manifests/{wanted}", ACCEPT, f"manifest {wanted}")
+
+    async def config(self, digest: str) -> bytes:
+        return (await self._small(f"blobs/{digest}", "*/*", f"config {digest}"))[0]
+
+    async def _small(self, path: str, accept: str, what: str) -> tuple[bytes, str]:
+        most = self._options.limits.manifest
+        async with self._get(path, {"Accept": accept}, what) as response:
+            with self._telling():
+                content = await _read(response, most)
+            if content is None:
+                raise pull_error(str(self._name), f"{what} has more than {most} bytes")
+            return content, response.headers.get("Content-Type", "").partition(";")[0].strip()
+
+    @asynccontextmanager
+    async def blob(self, digest: str, start: int = 0) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        """From which byte it goes on (a registry may ignore `start`), and the bytes."""
+        headers = {"Accept": "*/*"} | ({"Range": f"bytes={start}-"} if start else {})
+        async with self._get(f"blobs/{digest}", headers, f"layer {digest}") as response:
+            at = 0
+            if response.status == 206:
+                if not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+                    raise Broken("the registry sent another part of a layer than it was asked for")
+                at = start
+            yield at, self._pieces(response)
+
+    async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        while True:
+            with self._telling():
+                piece = await response.content.readany()
+            if not piece:
+                return
+            yield piece
+
+    @asynccontextmanager
+    async def _get(self, path: str, headers: dict[str, str], what: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A response that is success. What goes wrong while it is used is the user's, and is not caught here."""
+        url = self._base.join(URL(path, encoded=True))
+        with self._telling():
+            response = await self._ask(url, headers)
+        async with response:
+            await self._check(response, what)
+            yield response
+
+    async def _ask(self, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Logs in when it is told to, once."""
+        used = self._authorization
+        response = await self._follow(url, headers, used)
+        if response.status != 401:
+            return response
+        asked = challenges(response.headers.getall("WWW-Authenticate", []))
+        response.release()
+        async with self._login:
+            if self._authorization == used:  # else another request has just done it
+                self._authorization = await self._log_in(asked)
+        return await self._follow(url, headers, self._authorization)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What the network does, in our words."""
+        try:
+            yield
+        except aiohttp.ClientSSLError as error:
+            raise pull_error(str(self._name), f"{self._name.registry} is not trusted: {_words(error)}") from error
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
+            raise Broken(f"{self._name.registry} cannot be reached: {_words(error)}") from error
+
+    async def _follow(self, url: URL, headers: dict[str, str], authorization: str) -> aiohttp.ClientResponse:
+        """Redirects are followed here, because only here it is known whom the authorization is for."""
+        start = url
+        for _ in range(_MOST_REDIRECTS + 1):
+            own = url.origin() == start.origin()
+            sent = headers | ({"Authorization": authorization} if authorization and own else {})
+            response = await self._http.get(url, headers=sent, allow_redirects=False, proxy=self._proxy(url))
+            if response.status not in _REDIRECTS:
+                return response
+            response.release()
+            url = self._redirected(url, response.headers.get("Location", ""))
+        raise pull_error(str(self._name), f"{self._name.registry} redirects more than {_MOST_REDIRECTS} times")
+
+    def _redirected(self, url: URL, location: str) -> URL:
+        try:
+            target = url.join(URL(location, encoded=True))
+            allowed = target.scheme == "https" or (
+                target.scheme == "http"
+                and url.scheme == "http"
+                and (target.host == url.host or (loopback(target.host or "") and loopback(url.host or "")))
+            )
+        except ValueError:
+            allowed = False
+        if not location or not allowed:
+            raise pull_error(
+                str(self._name), f"{self._name.registry} redirects to where it must not: {location[:200]!r}"
+            )
+        return target
+
+    def _proxy(self, url: URL) -> str | None:
+        host, proxies = url.host or "", dict(self._options.proxies)
+        if not proxies or loopback(host) or proxy_bypass_environment(f"{host}:{url.port}", proxies):
+            return None
+        return proxies.get(url.scheme)
+
+    async def _log_in(self, asked: Sequence[Basic | Bearer]) -> str:
+        """What to send as Authorization from now on."""
+        for challenge in asked:
+            if isinstance(challenge, Bearer):
+                return f"Bearer {await self._token(challenge)}"
+        if Basic() in asked and self._credential is not None:
+            return _basic(self._credential)
+        why = "it asks for a login in no way that is understood" if not asked else "it asks for a login"
+        raise NotAllowed(why)
+
+    async def _token(self, challenge: Bearer) -> str:
+        trouble = realm_trouble(challenge.realm, self._name.registry, self._options.insecure_registries)
+        if trouble:
+            raise pull_error(str(self._name), f"the token service {challenge.realm[:200]!r} is refused: {trouble}")
+        realm = URL(challenge.realm)
+        query = {"scope": challenge.scope or f"repository:{self._name.repository}:pull"}
+        query |= {"service": challenge.service} if challenge.service else {}
+        headers = {}
+        if self._credential is not None:
+            if not may_see_credentials(realm.host or "", self._name.registry, self._options.token_hosts):
+                raise NotAllowed(
+                    f"its token service {realm.host} is of another domain, so the credentials were not sent there; "
+                    "the operator may list it as a token host"
+                )
+            headers["Authorization"] = _basic(self._credential)
+        response = await self._http.get(
+            realm.update_query(query), headers=headers, allow_redirects=False, proxy=self._proxy(realm)
+        )
+        async with response:
+            if response.status in (400, 401, 403):
+                raise NotAllowed("its token service does not accept the login")
+            if response.status != 200:
+                raise Broken(f"its token service answered {response.status}")
+            return _token_of(await _read(response, _TOKEN_BYTES))
+
+    async def _check(self, response: aiohttp.ClientResponse, what: str) -> None:
+        if response.status in (200, 206):
+            return
+        registry = self._name.registry
+        if response.status in (401, 403):
+            raise NotAllowed(f"it answered {response.status}")
+        if response.status == 404:
+            raise pull_error(str(self._name), f"{registry} has no {what}; is the name right?")
+        if response.status == 429:
+            raise pull_error(str(self._name), f"{registry} allows no more pulls for now; it is tried again later")
+        if response.status >= 500:
+            raise Broken(f"{registry} answered {response.status}")
+        raise pull_error(str(self._name), f"{registry} answered {response.status} to the request for {what}")
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The whole body; None if it is longer."""
+    content = bytearray()
+    async for piece in response.content.iter_any():
+        content += piece
+        if len(content) > most:
+            return None
+    return bytes(content)
+
+
+def _token_of(content: bytes | None) -> str:
+    try:
+        answer = msgspec.json.decode(content or b"")
+        token = answer.get("token") or answer.get("access_token")
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        token = None
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise NotAllowed("its token service sent no token")
+    return token
+
+
+def _basic(credential: Credential) -> str:
+    return "Basic " + base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (getattr(error, "strerror", "") or str(error) or type(error).__name__)[:300]

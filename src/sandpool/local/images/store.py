@@ -1,0 +1,208 @@
+"""The images of this machine: what pods ask for is found or pulled, held while it is needed, and removed afterwards.
+
+One ImageStore belongs to one process; several processes may share a folder (folder.py). What may take long happens in threads
+or in a worker process. Credentials live as long as the call that brings them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from sandpool.local.errors import NodeError
+from sandpool.local.images import upkeep
+from sandpool.local.images.folder import ImageFolder
+from sandpool.local.images.image import Image, RootFs
+from sandpool.local.images.importing import import_archive
+from sandpool.local.images.local_folder import folder_image
+from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.port import Credential
+from sandpool.local.images.prune import PruneRules
+from sandpool.local.images.pull import Kitchen, keep, pull
+from sandpool.local.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord
+from sandpool.local.images.reference import Folder, HostFiles, Name, parse, parse_name
+from sandpool.local.images.shared import Shared, Tell, Work
+from sandpool.local.images.uninterrupted import uninterrupted
+from sandpool.loop.clock import Clock
+from sandpool.telemetry.log import logger
+
+log = logger(__name__)
+
+
+def quiet(words: str) -> None:
+    """For whom progress does not matter."""
+
+
+class ImageStore:
+    """Implements `Images`. Between `open` and `close` only."""
+
+    def __init__(self, folder: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
+        self._folder = ImageFolder(folder, f"{os.getpid()}-{os.urandom(6).hex()}")
+        self._kitchen = Kitchen(self._folder, options, clock)
+        self._options = options
+        self._clock = clock
+        self._pulls: Shared[ImageRecord] = Shared()
+
+    async def open(self) -> None:
+        """Takes away what a process that died left behind, and what has not been used for long."""
+        try:
+            await uninterrupted(asyncio.to_thread(self._folder.open))
+        except OSError as error:
+            why = f"{error.strerror} ({error.filename})"
+            raise NodeError("ImagesUnavailable", f"the folder of images cannot be used: {why}") from error
+        await self.prune()
+
+    async def close(self) -> None:
+        """Ends pulls, and forgets all holders."""
+        await self._pulls.close()
+        await uninterrupted(asyncio.to_thread(self._folder.close))
+
+    async def take(
+        self,
+        reference: str,
+        *,
+        holder: str,
+        policy: str = "",
+        credentials: Sequence[Credential] = (),
+        progress: Callable[[str], object] = quiet,
+    ) -> Image:
+        match parse(reference):
+            case HostFiles():
+                return Image(reference, "", RootFs(host=True))
+            case Folder(path):
+                return await asyncio.to_thread(folder_image, reference, path, self._options.allowed_folders)
+            case name:
+                record = await self._take(name, holder, policy, tuple(credentials), progress)
+        layers = tuple(map(self._folder.layer_root, record.layers))
+        return Image(reference, record.id, RootFs(layers), record.config)
+
+    def release(self, holder: str) -> None:
+        self._folder.release(holder)
+
+    async def _take(
+        self, name: Name, holder: str, policy: str, credentials: tuple[Credential, ...], progress: Tell
+    ) -> ImageRecord:
+        always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
+        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, always))
+        if found is not None:
+            return found
+        if policy == "Never":
+            raise NodeError(
+                "ErrImageNeverPull",
+                f"image {name} is not on this machine and its pull policy is Never; `sandpool image pull` or "
+                "`sandpool image import` bring it",
+            )
+        return await self._pull_shared(name, holder, credentials, progress)
+
+    async def pull(self, reference: str, credentials: Sequence[Credential] = (), progress: Tell = quiet) -> str:
+        """Asks the registry even for what was imported, and answers the image's id. Nobody holds it afterwards."""
+        holder = f"pull of {reference}"
+        try:
+            return (await self._pull_shared(parse_name(reference), holder, tuple(credentials), progress)).id
+        finally:
+            self.release(holder)
+
+    async def _pull_shared(
+        self, name: Name, holder: str, credentials: tuple[Credential, ...], progress: Tell
+    ) -> ImageRecord:
+        self._check_allowed(name)
+        begin = partial(self._begin, name, credentials)
+        async with self._pulls.join((str(name), credentials), begin, progress) as record:
+            await uninterrupted(asyncio.to_thread(self._hold, record, holder))
+        await self._prune_quietly()
+        return record
+
+    def _find(self, name: Name, holder: str, always: bool) -> ImageRecord | None:
+        """The image, held, if it is here. One that was imported is never asked of a registry: who imported it decided."""
+        with self._folder.locked():
+            known = self._folder.name(str(name)) or self._by_digest(name)
+            if known is None or (always and known.origin != IMPORTED):
+                return None
+            record = self._folder.image(known.id)
+            if record is not None:
+                self._hold_locked(record, holder)
+            return record
+
+    def _by_digest(self, name: Name) -> NameRecord | None:
+        """A digest may have come here under a tag."""
+        if not name.digest:
+            return None
+        for known in self._folder.all_names():
+            if name.digest in known.digests:
+                other = parse_name(known.reference)
+                if (other.registry, other.repository) == (name.registry, name.repository):
+                    return known
+        return None
+
+    def _hold(self, record: ImageRecord, holder: str) -> None:
+        with self._folder.locked():
+            self._hold_locked(record, holder)
+
+    def _hold_locked(self, record: ImageRecord, holder: str) -> None:
+        hold = HoldRecord(holder=holder, image=record.id, layers=record.layers)
+        self._folder.hold(hold, self._clock.now().timestamp())
+
+    def _check_allowed(self, name: Name) -> None:
+        allowed = self._options.allowed_registries
+        place = f"{name.registry}/{name.repository}"
+        if allowed and not any(place == one or place.startswith(f"{one.rstrip('/')}/") for one in allowed):
+            raise NodeError(
+                "ErrImagePull",
+                f"image {name} is not allowed: only {', '.join(allowed)} may be pulled from. Whoever starts the cluster "
+                "decides that",
+            )
+
+    def _begin(self, name: Name, credentials: tuple[Credential, ...]) -> Work[ImageRecord]:
+        hold = f"pull {os.urandom(8).hex()}"
+        return Work(
+            partial(self._pull, name, credentials, hold),
+            lambda: self._folder.release(hold),
+        )
+
+    async def _pull(self, name: Name, credentials: tuple[Credential, ...], hold: str, tell: Tell) -> ImageRecord:
+        from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
+        from sandpool.local.images.registry import client
+
+        async with client(self._options) as http:
+            source = RegistrySource(http, name, credentials, self._options, self._clock)
+            wanted = await pull(self._kitchen, source, str(name), hold, tell)
+        record = NameRecord(
+            reference=str(name),
+            id=wanted.id,
+            digests=wanted.digests,
+            at=self._clock.now().timestamp(),
+            origin=PULLED,
+        )
+        kept = await keep(self._kitchen, wanted, (record,))
+        log.info("image pulled", image=str(name), id=kept.id)
+        return kept
+
+    async def import_archive(self, path: Path, name: str = "", progress: Tell = quiet) -> tuple[NameRecord, ...]:
+        """The images of a file or folder, under the names that they have in it, or one under the name that is given."""
+        return await import_archive(self._kitchen, path, parse_name(name) if name else None, progress)
+
+    async def listed(self) -> tuple[upkeep.Listed, ...]:
+        return await asyncio.to_thread(upkeep.listed, self._folder)
+
+    async def remove(self, wanted: str) -> upkeep.Removed:
+        """By name, or by id or the start of one. ImageUnknown, ImageHeld."""
+        target: Name | str = wanted if wanted.startswith("sha256:") else parse_name(wanted)
+        return await uninterrupted(asyncio.to_thread(upkeep.remove, self._folder, target))
+
+    async def prune(self, rules: PruneRules | None = None) -> upkeep.Removed:
+        rules = rules or PruneRules(self._options.unused_for, self._options.max_bytes)
+        now = self._clock.now().timestamp()
+        return await uninterrupted(asyncio.to_thread(upkeep.prune, self._folder, rules, now))
+
+    async def _prune_quietly(self) -> None:
+        """After a pull, which has succeeded whatever becomes of this."""
+        try:
+            removed = await self.prune()
+        except OSError as error:
+            log.warning("images could not be pruned", error=str(error))
+        else:
+            if removed.images:
+                log.info("images removed", images=", ".join(removed.images), bytes=removed.bytes)

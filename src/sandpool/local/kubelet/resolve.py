@@ -1,0 +1,97 @@
+"""From a pod and what was found of the objects that it refers to, to what a backend is told to run. Pure.
+
+It raises Unresolved with Kubernetes' reasons. What it returns holds secrets; nothing of them is in any message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from sandpool.local.backends.base import ADDRESS, Workload
+from sandpool.local.images.credentials import from_secret
+from sandpool.local.images.port import Credential
+from sandpool.local.kubelet.downward import Here
+from sandpool.local.kubelet.environment import decoded, environment, expand
+from sandpool.local.kubelet.files import volume_specs
+from sandpool.local.kubelet.pods import NodeContainer, NodePod
+from sandpool.local.kubelet.references import CONFIG_ERROR, Found, Unresolved
+from sandpool.local.kubelet.tending import HttpGetAction, TcpSocketAction
+
+_SELF = ("", "localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    workload: Workload
+    doubts: tuple[str, ...] = ()  # what is wrong and did not keep the pod from starting
+
+
+def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resolved:
+    """The workload complete."""
+    for container in pod.spec.all_containers:
+        _check(container)
+    volumes = volume_specs(pod, found, here)
+    env = {container.name: environment(pod, container, found, here) for container in pod.spec.all_containers}
+    credentials, doubts = _credentials(pod, found)
+    full = replace(
+        workload,
+        spec=msgspec.structs.replace(
+            workload.spec,
+            init_containers=tuple(_expanded(one, env[one.name]) for one in pod.spec.init_containers),
+            containers=tuple(_expanded(one, env[one.name]) for one in pod.spec.containers),
+        ),
+        labels=pod.metadata.labels,
+        env=env,
+        volumes=volumes,
+        credentials=credentials,
+    )
+    return Resolved(full, doubts)
+
+
+def _check(container: NodeContainer) -> None:
+    """Probes and hooks that cannot be carried out here."""
+    for field, handler in container.handlers:
+        if handler.action is None:
+            kind = "grpc" if handler.grpc is not None else "its kind"
+            raise _refusal(container, f"{field}: {kind} is not supported; use exec, httpGet or tcpSocket")
+        if isinstance(handler.action, HttpGetAction | TcpSocketAction) and handler.action.host not in _SELF:
+            raise _refusal(container, f"{field}: host {handler.action.host!r} is refused: only the pod itself is asked")
+
+
+def _refusal(container: NodeContainer, why: str) -> Unresolved:
+    return Unresolved(CONFIG_ERROR, f"container {container.name}: {why}", container.name)
+
+
+def _expanded(container: NodeContainer, env: Mapping[str, str]) -> NodeContainer:
+    """With subPathExpr turned into a subPath."""
+    if not any(mount.sub_path_expr for mount in container.volume_mounts):
+        return container
+    mounts = []
+    for mount in container.volume_mounts:
+        path = expand(mount.sub_path_expr, env) if mount.sub_path_expr else mount.sub_path
+        if mount.sub_path_expr and ("$(" in path or path.startswith("/") or ".." in path.split("/") or ADDRESS in path):
+            raise _refusal(
+                container,
+                f"subPathExpr {mount.sub_path_expr!r} of mount {mount.mount_path} is not a path inside the volume",
+            )
+        mounts.append(msgspec.structs.replace(mount, sub_path=path, sub_path_expr=""))
+    return msgspec.structs.replace(container, volume_mounts=tuple(mounts))
+
+
+def _credentials(pod: NodePod, found: Found) -> tuple[tuple[Credential, ...], tuple[str, ...]]:
+    """A login that cannot be read is no obstacle: the image may be there already, or be public."""
+    logins: list[Credential] = []
+    doubts: list[str] = []
+    for ref in pod.spec.image_pull_secrets:
+        secret = found.secrets.get(ref.name)
+        if secret is None:
+            doubts.append(f"imagePullSecrets: secret {ref.name!r} not found in namespace {pod.metadata.namespace}")
+            continue
+        try:
+            logins += from_secret({key: decoded(text, ref.name, key) for key, text in secret.data.items()})
+        except (ValueError, Unresolved) as error:
+            doubts.append(f"imagePullSecrets: secret {ref.name!r} cannot be read: {error}")
+    return tuple(logins), tuple(doubts)

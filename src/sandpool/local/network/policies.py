@@ -1,0 +1,51 @@
+"""The NetworkPolicies of this cluster, as they are now. Whoever watches them tells what changed; whoever enforces them is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sandpool.local.network.policy import Policy, Rules, compiled, selecting
+from sandpool.model.core import NetworkPolicy
+from sandpool.model.metadata import Key
+from sandpool.telemetry.log import logger
+
+log = logger(__name__)
+
+Changed = Callable[[str], object]
+"""Called with the namespace in which another answer may now be given."""
+
+
+class Policies:
+    def __init__(self) -> None:
+        self._policies: dict[str, dict[Key, Policy]] = {}
+        self._subscribers: list[Changed] = []
+
+    def put(self, policy: NetworkPolicy) -> None:
+        """A policy that is new or has changed."""
+        found = compiled(policy)
+        known = self._policies.setdefault(found.key.namespace, {})
+        if known.get(found.key) == found:
+            return
+        if found.wrong:
+            log.warning("a network policy cannot be read and allows nothing", policy=str(found.key), cause=found.wrong)
+        known[found.key] = found
+        self._tell(found.key.namespace)
+
+    def remove(self, namespace: str, name: str) -> None:
+        known = self._policies.get(namespace, {})
+        if known.pop(Key(namespace, name), None) is not None:
+            if not known:
+                del self._policies[namespace]
+            self._tell(namespace)
+
+    def rules_of(self, namespace: str, labels: Mapping[str, str]) -> Rules:
+        return selecting(self._policies.get(namespace, {}), namespace, labels)
+
+    def subscribe(self, changed: Changed) -> Callable[[], None]:
+        """Calls back after each change; what it returns ends that."""
+        self._subscribers.append(changed)
+        return lambda: self._subscribers.remove(changed)
+
+    def _tell(self, namespace: str) -> None:
+        for changed in tuple(self._subscribers):
+            changed(namespace)

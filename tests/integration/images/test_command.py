@@ -1,0 +1,126 @@
+"""`sandpool image`, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.image_files import file, folder, make_image, opaque, removed, write_oci_archive
+from support.image_store import image_store
+from support.real_registry import basic, push
+from support.small_registry import PASSWORD, USER, small_registry
+
+NOBODY = 65534
+IMAGE = make_image(
+    [folder("d", 0o500), file("d/a", "1", mode=0o4755, uid=7)], [removed("d/a"), file("e/b"), opaque("e")]
+)
+
+
+def sandpool(folder_: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SANDPOOL_DATA_DIR": str(folder_)}
+    return subprocess.run(
+        [sys.executable, "-m", "sandpool", "image", *arguments],
+        env=environment, capture_output=True, text=True, timeout=60, check=False, input=given,
+    )  # fmt: skip
+
+
+def test_the_life_of_an_image(tmp_path: Path) -> None:
+    archive = write_oci_archive(tmp_path / "a.tar", {"tool:1": IMAGE})
+    done = sandpool(tmp_path / "data", "import", str(archive))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "docker.io/library/tool:1\n", "")
+    done = sandpool(tmp_path / "data", "import", str(archive), "tool:2")
+    assert done.stdout == "docker.io/library/tool:2\n"
+    (listed,) = json.loads(sandpool(tmp_path / "data", "list", "-o", "json").stdout)
+    assert listed["names"] == ["docker.io/library/tool:1", "docker.io/library/tool:2"]
+    assert listed["id"] == IMAGE.id
+    assert listed["holders"] == []
+    table = sandpool(tmp_path / "data", "list").stdout.splitlines()
+    assert table[0].split() == ["NAME", "ID", "SIZE", "AGE", "USED", "HOLDERS"]
+    assert [line.split()[0] for line in table[1:]] == listed["names"]
+    assert sandpool(tmp_path / "data", "prune").stdout == ""  # imported ones are kept
+    assert sandpool(tmp_path / "data", "remove", "tool:1", "tool:2").returncode == 0
+    assert sandpool(tmp_path / "data", "list", "-o", "json").stdout == "[]\n"
+    assert list((tmp_path / "data/images/layers").iterdir()) == []
+
+
+async def test_pulling_with_a_login(tmp_path: Path) -> None:
+    import asyncio
+
+    async def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(sandpool, tmp_path / "data", *arguments, given=given)
+
+    async with small_registry(login="basic") as registry:
+        await push(registry.address, "tool", "1", IMAGE, authorization=basic())
+        name = f"{registry.address}/tool:1"
+        refused = await run("pull", name)
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(f"sandpool: image {name}: ")
+        done = await run("pull", name, "--username", USER, "--password-stdin", given=PASSWORD + "\n")
+        assert (done.stdout, done.stderr) == (f"{IMAGE.id}\n", "")
+        (tmp_path / "config.json").write_text(
+            json.dumps({"auths": {registry.address: {"username": USER, "password": PASSWORD}}})
+        )
+        again = await run("pull", name, "--auth-file", str(tmp_path / "config.json"))
+        assert again.stdout == f"{IMAGE.id}\n"
+    async with image_store(tmp_path / "data/images") as store:
+        await store.take(name, holder="default/pod")
+        held = await run("remove", name)
+        assert held.returncode == 1
+        assert "in use by default/pod" in held.stderr
+        assert "default/pod" in (await run("list")).stdout
+        assert (await run("prune")).stderr == "0 removed, 0 B freed\n"
+    assert (await run("prune", "--unused-for", "1h")).stdout == ""
+    assert (await run("prune", "--max-size", "1Gi")).stdout == ""
+    assert (await run("prune", "--max-size", "1k")).stdout == f"{name}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["remove", "missing"], 3, "there is no image docker.io/library/missing:latest"),
+        (["remove", "sha256:00"], 3, "no image begins with"),
+        (["remove"], 2, "say which image"),
+        (["pull", "Wrong"], 2, "lower case"),
+        (["pull", "127.0.0.1:1/x", "--username", "u"], 2, "go together"),
+        (["pull", "127.0.0.1:1/x", "--auth-file", "/dev/null"], 2, "is not JSON"),
+        (["import", "/missing"], 1, "No such file"),
+        (["prune", "--max-size", "many"], 2, "--max-size 'many'"),
+        (["prune", "--unused-for", "long"], 2, "--unused-for 'long'"),
+        (["wrong"], 2, ""),
+    ],
+)
+def test_mistakes(tmp_path: Path, arguments: list[str], code: int, why: str) -> None:
+    done = sandpool(tmp_path / "data", *arguments)
+    assert done.returncode == code, done.stderr
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    place = Path("/tmp") / f"sandpool-images-{os.getpid()}"
+    place.mkdir(mode=0o700)
+    yield place
+    shutil.rmtree(place)
+
+
+def _python() -> str:
+    """An interpreter of this very version that another user may start."""
+    for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3"):
+        try:
+            said = subprocess.run(
+                [candidate, "-c", "import sys; print(sys.version_info[:2])"],
+                user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, check=False,
+            ).stdout  # fmt: skip
+        except OSError:
+            continue
+        if said.strip() == str(sys.version_info[:2]):
+            return candidate
+    pytest.skip("no interpreter of this version that another user may start")

@@ -1,0 +1,122 @@
+"""Small real parts for pods: the machine's own image, addresses that nobody listens on, and folders as volumes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandpool.local.errors import NodeError
+from sandpool.local.images.image import Image, ImageConfig, RootFs
+from sandpool.local.images.port import Credential
+from sandpool.local.network.addresses import Addresses
+from sandpool.local.network.port import Dial, Wanted
+from sandpool.local.volumes.removal import Trash, empty
+from sandpool.local.volumes.spec import Claim, Content, EmptyDir, Volume, VolumeSpec
+
+
+@dataclass
+class HostImages:
+    """Knows `host`, and what a test adds. `gate`, if set, is waited for: a pull that takes its time."""
+
+    known: dict[str, ImageConfig] = field(default_factory=lambda: {"host": ImageConfig()})
+    held: dict[str, set[str]] = field(default_factory=dict)
+    pulls: int = 0
+    gate: asyncio.Event | None = None
+
+    async def take(
+        self,
+        reference: str,
+        *,
+        holder: str,
+        policy: str = "",
+        credentials: Sequence[Credential] = (),
+        progress: Callable[[str], object] = lambda words: None,
+    ) -> Image:
+        self.pulls += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if reference not in self.known:
+            raise NodeError("ErrImagePull", f"the image {reference!r} is not here")
+        self.held.setdefault(holder, set()).add(reference)
+        return Image(reference, "", RootFs(host=True), self.known[reference])
+
+    def release(self, holder: str) -> None:
+        self.held.pop(holder, None)
+
+
+class QuietAttached:
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, network: QuietNetwork, address: str) -> None:
+        self._network = network
+        self.address = address
+        self._egress: socket.socket | None = None
+
+    def serve_egress(self, listener: socket.socket) -> None:
+        self._egress = listener
+
+    async def close(self) -> None:
+        if self._egress is not None:
+            self._egress.close()
+        self._network.addresses.give_back(self.address)
+
+
+class QuietNetwork:
+    """Gives addresses and listens on none."""
+
+    def __init__(self) -> None:
+        self.addresses = Addresses("127.64.0.0/16")
+
+    async def attach(self, wanted: Wanted, dial: Dial) -> QuietAttached:
+        return QuietAttached(self, self.addresses.take(wanted.address))
+
+    async def close(self) -> None:
+        return None
+
+
+class FolderVolumes:
+    """Empty folders and files; no sizes, no memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def make(self, uid: str, specs: Sequence[VolumeSpec], *, group: int | None = None) -> Mapping[str, Volume]:
+        return {spec.name: self._make(uid, spec) for spec in specs}
+
+    def _make(self, uid: str, spec: VolumeSpec) -> Volume:
+        match spec.source:
+            case EmptyDir(memory=True, size=size):
+                return Volume(spec.name, tmpfs_size=size)
+            case Claim(uid=claim):
+                path = self._folder / "claims" / claim
+            case _:
+                path = self._folder / "pods" / uid / spec.name
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o777)
+        if isinstance(spec.source, Content):
+            for name, data in spec.source.files.items():
+                (path / name).write_bytes(data)
+        return Volume(spec.name, path)
+
+    async def refresh(self, uid: str, specs: Sequence[VolumeSpec]) -> None:
+        return None
+
+    async def used(self, uid: str) -> Mapping[str, int]:
+        return {}
+
+    async def remove(self, uid: str) -> None:
+        moved = Trash(self._folder / "trash").take(self._folder / "pods" / uid)
+        if moved is not None:
+            await asyncio.to_thread(empty, moved, lambda: False)
+
+    async def remove_claim(self, uid: str) -> None:
+        return None
+
+    async def reap(self, pods: Collection[str], claims: Collection[str] | None = None) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None

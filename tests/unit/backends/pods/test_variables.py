@@ -1,0 +1,76 @@
+"""Commands and environments, as Kubernetes makes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.local.backends.base import ContainerSpec
+from sandpool.local.backends.pods.variables import PATH, argv, environment, expand, hostname, proxies
+from sandpool.local.errors import NodeError
+from sandpool.local.images.image import ImageConfig
+
+IMAGE = ImageConfig(entrypoint=("/entry",), cmd=("default",))
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "made"),
+    [
+        ((), (), ("/entry", "default")),
+        (("/mine",), (), ("/mine",)),
+        ((), ("one", "two"), ("/entry", "one", "two")),
+        (("/mine",), ("one",), ("/mine", "one")),
+        (("$(A)",), ("-$(B)-",), ("1", "-$(B)-")),
+    ],
+)
+def test_command_and_args(command: tuple[str, ...], args: tuple[str, ...], made: tuple[str, ...]) -> None:
+    assert argv(ContainerSpec(command=command, args=args), IMAGE, {"A": "1"}) == made
+
+
+def test_the_images_own_words_are_not_expanded() -> None:
+    assert argv(ContainerSpec(), ImageConfig(cmd=("$(A)",)), {"A": "1"}) == ("$(A)",)
+
+
+def test_no_command_at_all_is_told() -> None:
+    for spec in (ContainerSpec(name="main", image="scratch"),):
+        with pytest.raises(NodeError, match="scratch has none"):
+            argv(spec, ImageConfig(), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("$(A)", "1"),
+        ("$(A)$(A)", "11"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$(B)", "$(B)"),
+        ("$A $ $) $(", "$A $ $) $("),
+        ("cost: 5$", "cost: 5$"),
+        ("a$$b", "a$b"),
+        ("$(A", "$(A"),
+    ],
+)
+def test_expansion(text: str, made: str) -> None:
+    assert expand(text, {"A": "1"}) == made
+
+
+def test_the_spec_goes_before_the_image_and_that_before_the_rest() -> None:
+    config = ImageConfig(env={"PATH": "/image", "X": "image", "HOSTNAME": "image"})
+    env = environment(ContainerSpec(tty=True), config, {"X": "spec", "no_proxy": "mine"}, "pod", 3128)
+    assert (env["PATH"], env["X"], env["HOSTNAME"], env["TERM"]) == ("/image", "spec", "pod", "xterm")
+    assert env["https_proxy"] == env["HTTP_PROXY"] == "http://127.0.0.1:3128"
+    assert (env["no_proxy"], env["NO_PROXY"]) == ("mine", "localhost,127.0.0.1,::1")
+
+
+def test_without_a_proxy_there_is_no_word_of_one() -> None:
+    env = environment(ContainerSpec(), ImageConfig(), {}, "pod", None)
+    assert env == {"PATH": PATH, "HOSTNAME": "pod"}
+    assert set(proxies(1)) == {
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    }
+
+
+def test_a_long_name_becomes_a_short_host() -> None:
+    assert hostname("", "a" * 62 + "-" + "b" * 30) == "a" * 62
+    assert hostname("chosen", "pod") == "chosen"

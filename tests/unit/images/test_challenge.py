@@ -1,0 +1,110 @@
+"""What a registry may ask for, and who may see a password."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.local.images.challenge import (
+    Basic,
+    Bearer,
+    challenges,
+    may_see_credentials,
+    plain_http,
+    realm_trouble,
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "meant"),
+    [
+        ('Basic realm="x"', (Basic(),)),
+        ("Basic", (Basic(),)),
+        (
+            'Bearer realm="https://auth.example/token",service="r.example",scope="repository:a/b:pull,push"',
+            (Bearer("https://auth.example/token", "r.example", "repository:a/b:pull,push"),),
+        ),
+        ("bearer realm=https://a.example/t", (Bearer("https://a.example/t"),)),
+        ('Bearer realm="https://a.example/\\"t"', (Bearer('https://a.example/"t'),)),
+        ('Negotiate, Basic realm="x", Bearer realm="https://a"', (Basic(), Bearer("https://a"))),
+        ("Bearer", ()),
+        ('Bearer service="x"', ()),
+        ("", ()),
+        (", , =", ()),
+        ('Bearer realm="unended', ()),
+    ],
+)
+def test_challenges(header: str, meant: object) -> None:
+    assert challenges([header]) == meant
+
+
+@given(st.lists(st.text(max_size=60), max_size=3))
+def test_any_header_is_survived(headers: list[str]) -> None:
+    challenges(headers)
+
+
+def test_a_hostile_header_costs_little() -> None:
+    challenges(['Bearer a="' + '\\"' * 50_000, "Basic " * 50_000, "a=b," * 50_000])
+
+
+def test_plain_http_is_for_this_machine_and_for_what_the_operator_lists() -> None:
+    assert plain_http("127.0.0.1:5000", ())
+    assert plain_http("[::1]:5000", ())
+    assert plain_http("localhost", ())
+    assert not plain_http("r.example", ())
+    assert not plain_http("r.example:80", ("r.example:81",))
+    assert plain_http("r.example:80", ("r.example:80",))
+    assert plain_http("r.example:80", ("r.example",))
+
+
+@pytest.mark.parametrize(
+    ("realm", "registry", "fine"),
+    [
+        ("https://auth.example/token", "r.example", True),
+        ("http://r.example/token", "r.example", False),
+        ("http://127.0.0.1:5001/token", "r.example", False),
+        ("http://127.0.0.1:5001/token", "127.0.0.1:5000", True),
+        ("http://r.example/token", "127.0.0.1:5000", False),
+        ("https://auth.example/token", "127.0.0.1:5000", True),
+        ("http://plain.example/token", "plain.example:80", True),
+        ("http://other.example/token", "plain.example:80", False),
+        ("https://user:pass@auth.example/", "r.example", False),
+        ("ftp://auth.example/", "r.example", False),
+        ("file:///etc/passwd", "r.example", False),
+        ("/token", "r.example", False),
+        ("https://", "r.example", False),
+        ("https://[::1", "r.example", False),
+        ("", "r.example", False),
+    ],
+)
+def test_which_token_services_are_asked(realm: str, registry: str, fine: bool) -> None:
+    assert (realm_trouble(realm, registry, ("plain.example",)) == "") == fine
+
+
+@pytest.mark.parametrize(
+    ("host", "registry", "fine"),
+    [
+        ("auth.docker.io", "docker.io", True),
+        ("evil.io", "docker.io", False),
+        ("docker.io.evil.io", "docker.io", False),
+        ("r.example.com", "r.example.com:5000", True),
+        ("gitlab.com", "registry.gitlab.com", True),
+        ("auth.gitlab.com", "registry.gitlab.com", True),
+        ("gitlab.com.evil.io", "registry.gitlab.com", False),
+        ("evilgitlab.com", "registry.gitlab.com", False),
+        ("ghcr.io", "ghcr.io", True),
+        ("token.ghcr.io", "ghcr.io", True),
+        ("other.io", "ghcr.io", False),
+        ("127.0.0.2", "127.0.0.1:5000", False),
+        ("127.0.0.1", "127.0.0.1:5000", True),
+        ("1.0.0.1", "127.0.0.1:5000", False),
+        ("::1", "[::1]:5000", True),
+        ("::2", "[::1]:5000", False),
+        ("com", "example.com", False),
+        ("other", "registry", False),
+        ("listed.example", "r.example.com", True),
+    ],
+)
+def test_who_sees_a_password(host: str, registry: str, fine: bool) -> None:
+    assert may_see_credentials(host, registry, ("listed.example",)) == fine

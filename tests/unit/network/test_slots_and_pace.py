@@ -1,0 +1,82 @@
+"""Places and rates, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.local.network.addresses import Addresses
+from sandpool.local.network.pace import Bucket
+from sandpool.local.network.slots import Slots
+from support.manual_clock import ManualClock
+
+
+def test_a_pod_has_its_own_places_and_all_have_theirs() -> None:
+    every = Slots(3)
+    one, two = Slots(2, every), Slots(2, every)
+    assert [one.take(), one.take(), one.take()] == [True, True, False]
+    assert [two.take(), two.take()] == [True, False]
+    one.give_back()
+    assert two.take()
+
+
+def test_who_waits_is_called_once_and_who_is_gone_passes_it_on() -> None:
+    every = Slots(1)
+    one, two = Slots(5, every), Slots(5, every)
+    assert one.take()
+    assert not two.take()
+    called: list[str] = []
+    two.wait(lambda: called.append("gone") is not None)
+    two.wait(lambda: called.append("there") is None)
+    two.wait(lambda: called.append("later") is None)
+    one.give_back()
+    assert called == ["gone", "there"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=60))
+def test_places_are_never_more_than_there_are(moves: list[tuple[int, bool]]) -> None:
+    every = Slots(4)
+    pods, held = [Slots(2, every) for _ in range(3)], [0, 0, 0]
+    for pod, taking in moves:
+        if taking:
+            free = held[pod] < 2 and sum(held) < 4
+            assert pods[pod].take() is free
+            held[pod] += free
+        elif held[pod]:
+            pods[pod].give_back()
+            held[pod] -= 1
+
+
+async def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
+    clock = ManualClock()
+    bucket = Bucket(clock, rate=10, burst=20)
+    await bucket.take(20)
+    waiting = [asyncio.ensure_future(bucket.take(10)) for _ in range(2)]
+    await asyncio.sleep(0)
+    clock.advance(0.9)
+    await asyncio.sleep(0)
+    assert [task.done() for task in waiting] == [False, False]
+    for done in ([True, False], [True, True]):
+        clock.advance(1.0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [task.done() for task in waiting] == done
+
+
+async def test_trying_never_waits() -> None:
+    clock = ManualClock()
+    bucket = Bucket(clock, rate=1, burst=2)
+    assert [bucket.try_take() for _ in range(3)] == [True, True, False]
+    clock.advance(1)
+    assert [bucket.try_take() for _ in range(2)] == [True, False]
+
+
+def test_the_longest_unused_address_is_given_next() -> None:
+    addresses = Addresses("127.64.0.0/29")
+    first = [addresses.take() for _ in range(3)]
+    addresses.give_back(first[0])
+    assert addresses.take() not in first
+    assert addresses.take(first[0]) == first[0]
+    assert addresses.take("10.0.0.1") not in first
