@@ -15,11 +15,14 @@ say "A cluster on this machine, from one command"
 show sandpool up --detach --port 0
 export KUBECONFIG="$SANDPOOL_DATA_DIR/kubeconfig"
 
-say "A pool of warm sandboxes, and a claim that takes one (backend hollow: no process runs in them yet)"
+say "A pool of warm sandboxes, and a claim that takes one"
 show python examples/01-pool-and-claim/claim.py
 if [ -n "$kubectl" ]; then
   show kubectl wait '--for=jsonpath={.status.readyReplicas}=3' sandboxwarmpool/python --timeout=60s
   show kubectl get sandboxwarmpools,sandboxclaims,sandboxes,pods
+  say "Code runs in it, and sees nothing of this machine"
+  box=$(kubectl get sandboxclaim mine -o 'jsonpath={.status.sandbox.name}')
+  show kubectl exec "$box" -- python3 -c 'import os; print(6 * 7, "as process", os.getpid(), "of", len(os.listdir("/proc")))'
   say "Bad input is answered precisely"
   printf '$ kubectl patch sandboxwarmpool python …\n'
   kubectl patch sandboxwarmpool python --type=merge -p '{"spec":{"replicas":"many"}}' || true

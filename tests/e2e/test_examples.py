@@ -26,7 +26,7 @@ def run(command: list[str], environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with running_cluster(tmp_path / "data") as cluster:
+    with running_cluster(tmp_path / "data", "--backend", "namespaces") as cluster:
         yield cluster
 
 
@@ -64,11 +64,11 @@ def test_a_pool_and_a_claim(cluster: Cluster, tmp_path: Path) -> None:
 @pytest.mark.kubectl
 def test_a_rollout(cluster: Cluster, tmp_path: Path) -> None:
     said = run(["bash", "examples/02-rollout/run.sh"], environment(tmp_path))
-    tables = re.findall(r"^NAME +OWNER +IMAGE\n((?:(?![$#]).*\n)+)", said, re.MULTILINE)
+    tables = re.findall(r"^NAME +OWNER +RELEASE\n((?:(?![$#]).*\n)+)", said, re.MULTILINE)
     old, new, claimed = [[row.split() for row in table.splitlines()] for table in tables]
-    assert [row[1:] for row in old] == [["SandboxWarmPool", "python:3.13"]] * 4
-    assert [row[1:] for row in new] == [["SandboxWarmPool", "python:3.14"]] * 4
-    assert [row[1:] for row in claimed] == [["SandboxClaim", "python:3.13"]]
+    assert [row[1:] for row in old] == [["SandboxWarmPool", "1"]] * 4
+    assert [row[1:] for row in new] == [["SandboxWarmPool", "2"]] * 4
+    assert [row[1:] for row in claimed] == [["SandboxClaim", "1"]]
     assert not {row[0] for row in old} & {row[0] for row in (*new, *claimed)}
 
 
@@ -76,7 +76,7 @@ def test_a_claim_without_kubectl(cluster: Cluster, tmp_path: Path) -> None:
     settings = {"KUBECONFIG": str(tmp_path / "data" / "kubeconfig"), "HOME": str(tmp_path)}
     first = run([sys.executable, "examples/01-pool-and-claim/claim.py"], settings)
     assert "pool python: 3 of 3 ready" in first
-    found = re.search(r"claim mine has sandbox (\S+) at (10\.200\.\S+), Ready after [0-9.]+ ms", first)
+    found = re.search(r"claim mine has sandbox (\S+) at (127\.\S+), Ready after [0-9.]+ ms", first)
     assert found is not None, first
     status = cluster.claims()["mine"]["status"]
     assert (status["sandbox"]["name"], status["sandbox"]["podIPs"]) == (found[1], [found[2]])

@@ -1,4 +1,4 @@
-"""Builds the real programs that tests need: etcd, kube-apiserver, kube-controller-manager, kubectl and helm.
+"""Builds the real programs that tests need: etcd, kube-apiserver, kube-controller-manager, kubectl, helm and runsc.
 
 Sources come from the Go module proxy, so a Go toolchain is all it needs. Only what is missing is built, into a cache
 outside the repository. Binaries in the folder that KUBEBUILDER_ASSETS names win over anything built here.
@@ -22,8 +22,10 @@ KUBERNETES = "v1.36.3"
 STAGING = "v0" + KUBERNETES[2:]  # the version under which Kubernetes publishes its k8s.io/* modules
 ETCD = "v3.7.3"
 HELM = "v4.3.1"
+GVISOR = "v0.0.0-20260905035102-160fafc42237"  # of its branch `go`, the only one that the Go tools can build
 KUBE_BINARIES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 BINARIES = ("etcd", *KUBE_BINARIES, "helm")
+ALL = (*BINARIES, "runsc")  # the last one only by name: no test of Kubernetes needs it
 FROM_PATH = ("kubectl", "helm")  # clients: those of the machine will do
 DOWNLOAD_TIMEOUT = 600.0
 BUILD_TIMEOUT = 1800.0
@@ -50,8 +52,8 @@ def find(name: str, folder: Path | None = None) -> Path | None:
 
 
 def _built(name: str, folder: Path) -> Path:
-    """The folder is named by the versions of the servers; helm has its own."""
-    return folder / (f"helm-{HELM}" if name == "helm" else name)
+    """The folder is named by the versions of the servers; others have their own in their names."""
+    return folder / {"helm": f"helm-{HELM}", "runsc": f"runsc-{GVISOR}"}.get(name, name)
 
 
 def missing(names: Sequence[str], folder: Path | None = None) -> list[str]:
@@ -88,6 +90,9 @@ def _source(work: Path, name: str) -> tuple[Path, str]:
             return _etcd_module(work)
         case "helm":
             return _helm_module(work)
+        case "runsc":
+            package = "gvisor.dev/gvisor/runsc"
+            return _module(work / "gvisor", "go 1.26", [f"require gvisor.dev/gvisor {GVISOR}"], [package]), package
         case _:
             return _kube_module(work, name)
 
@@ -137,7 +142,8 @@ def _linker_flags() -> str:
     major, minor, _ = KUBERNETES[1:].split(".")
     stamp = "-X k8s.io/component-base/version."
     helm = f"-X helm.sh/helm/v4/internal/version.version={HELM}"
-    return f"-s -w {stamp}gitVersion={KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor} {helm}"
+    gvisor = f"-X gvisor.dev/gvisor/runsc/version.version=release-{GVISOR.split('-')[1][:8]}.0"
+    return f"-s -w {stamp}gitVersion={KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor} {helm} {gvisor}"
 
 
 def _go(*arguments: str, cwd: Path | None = None) -> str:
@@ -170,7 +176,7 @@ def say(text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", choices=[*BINARIES, []], default=[], help="default: all of them")
+    parser.add_argument("names", nargs="*", choices=[*ALL, []], default=[], help=f"default: {', '.join(BINARIES)}")
     parser.add_argument("--into", type=Path, default=cache_folder(), help="default: %(default)s")
     arguments = parser.parse_args()
     names = arguments.names or BINARIES

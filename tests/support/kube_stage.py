@@ -53,10 +53,11 @@ def a_stage(folder: Path, run: str) -> Iterator[Stage]:
     """`run` is what the ledger calls it."""
     with kube_server.running(accounts=True) as server, hollow_node(folder, server.kubeconfig) as node:
         stage = Stage(server, install(server), node, folder)
+        LEDGER.open(run, stage.audit)
         try:
             yield stage
         finally:
-            LEDGER.close(run, stage.audit)
+            LEDGER.close(run)
 
 
 class User:

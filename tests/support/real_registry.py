@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 import socket
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,16 +44,15 @@ async def real_registry(folder: Path, *, login: str = "", token: Mapping[str, st
         config["auth"] = {"token": dict(token)}
     (folder / "config.yml").write_text(json.dumps(config))  # JSON is YAML
     with (folder / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            program, "serve", str(folder / "config.yml"), stdout=log, stderr=log, env={"OTEL_TRACES_EXPORTER": "none"}
+        process = subprocess.Popen(
+            [program, "serve", str(folder / "config.yml")], stdout=log, stderr=log, env={"OTEL_TRACES_EXPORTER": "none"}
         )
     try:
         await _until_it_listens(process, port, folder / "log")
         yield f"127.0.0.1:{port}"
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+        process.kill()
+        process.wait()
 
 
 def _free_port() -> int:
@@ -62,9 +62,9 @@ def _free_port() -> int:
         return port
 
 
-async def _until_it_listens(process: asyncio.subprocess.Process, port: int, log: Path) -> None:
+async def _until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     async with asyncio.timeout(20):
-        while process.returncode is None:
+        while process.poll() is None:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
             except OSError:

@@ -131,6 +131,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def opened(folder: Path, installation: str, entry: tuple[str, ...] | None = None) -> AsyncIterator[Bench]:
+    folder.mkdir(exist_ok=True)
     runtime = NamespacesRuntime(folder / "runtime", installation=installation, entry=entry)
     await runtime.open()
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -141,14 +142,16 @@ def _basic() -> str:
 
 
 @asynccontextmanager
-async def small_registry(host: str = "127.0.0.1", **behaviour: object) -> AsyncIterator[SmallRegistry]:
+async def small_registry(
+    host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, **behaviour: object
+) -> AsyncIterator[SmallRegistry]:
     registry = SmallRegistry(**behaviour)  # type: ignore[arg-type]
     app = web.Application(client_max_size=1 << 30)
     app.router.add_route("*", "/{path:.*}", registry.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, 0)
+        site = web.TCPSite(runner, host, 0, ssl_context=tls)
         await site.start()
         port = runner.addresses[0][1]
         registry.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

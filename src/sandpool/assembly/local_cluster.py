@@ -58,7 +58,7 @@ class LocalOptions:
     data_dir: DataDir
     host: str = "127.0.0.1"
     port: int = 0
-    backend: BackendName = "hollow"
+    backend: BackendName = "namespaces"
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
     events: bool = True  # whether controllers tell what they do as Events

@@ -34,7 +34,7 @@ from sandpool.loop.clock import Clock
 from sandpool.loop.manager import Manager, Parts
 from sandpool.loop.reflector import Reflector
 from sandpool.model.core import NetworkPolicy
-from sandpool.model.kinds import NETWORK_POLICIES
+from sandpool.model.kinds import NETWORK_POLICIES, PODS
 from sandpool.telemetry.metrics import Metrics
 
 BackendName = Literal["namespaces", "process", "hollow", "none"]
@@ -81,6 +81,7 @@ async def machine(options: MachineOptions, api: Api, clock: Clock, metrics: Metr
         stack.push_async_callback(images.close)
         volumes = VolumeStore(options.folder / "volumes", options.volumes)
         stack.push_async_callback(volumes.close)
+        await volumes.reap({pod.metadata.uid for pod in (await api.list(PODS)).items})
         policies = Policies()
         await stack.enter_async_context(_following(policies, api, clock, metrics, dice))
         network = LocalNetwork(policies, clock)

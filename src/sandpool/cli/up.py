@@ -18,17 +18,12 @@ from sandpool.assembly.data_dir import DataDir, Running, in_use
 from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
+from sandpool.cli.node_flags import NOTICES, NodeFlags
 
 if TYPE_CHECKING:
     from sandpool.telemetry.trace import Tracer
 
 DEFAULT_PORT = 7443
-NOTICES = {
-    "namespaces": "Backend namespaces: each pod runs in namespaces of its own, without capabilities.",
-    "process": "Backend process: NOTHING IS ISOLATED. Pods are ordinary processes of yours; run only code that you trust.",
-    "hollow": "Backend hollow: pods become Ready and have an address, but no process runs in them.",
-    "none": "Backend none: objects are kept and nothing acts on them; leave out --backend none for pools and claims.",
-}
 
 
 def up(
@@ -40,14 +35,7 @@ def up(
     host: Annotated[
         str, Parameter(help="The address it listens on. Anything but loopback makes it reachable for others.")
     ] = "127.0.0.1",
-    backend: Annotated[
-        Literal["namespaces", "process", "hollow", "none"],
-        Parameter(
-            env_var="SANDPOOL_BACKEND",
-            help="What pods become. namespaces: isolated processes. process: processes WITHOUT any isolation. "
-            "hollow: Ready, with an address, but no process starts. none: nothing acts on objects.",
-        ),
-    ] = "hollow",
+    node: NodeFlags = NodeFlags(),
     events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,
     otlp_endpoint: Annotated[
         str, Parameter(help="Where traces go: the base URL of an OpenTelemetry collector. Default: as OTEL_* say.")
@@ -67,7 +55,7 @@ def up(
     _check(port, host, otlp_endpoint)
     directory.prepare()
     if detach:
-        arguments = ["--port", str(port), "--host", host, "--log-format", log_format, "--backend", backend]
+        arguments = ["--port", str(port), "--host", host, "--log-format", log_format, *node.arguments()]
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
         _greet(_start_detached(directory, arguments))
@@ -77,7 +65,16 @@ def up(
 
     configure(style=log_format, level="DEBUG" if verbose else "INFO")
     with _tracing(otlp_endpoint) as tracer:
-        options = LocalOptions(directory, host=host, port=port, backend=backend, events=events, tracer=tracer)
+        options = LocalOptions(
+            directory,
+            host=host,
+            port=port,
+            backend=node.backend,
+            images=node.images(),
+            volumes=node.volumes(),
+            events=events,
+            tracer=tracer,
+        )
         serve_until_stopped(options, _greet)
 
 

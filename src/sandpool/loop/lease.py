@@ -108,7 +108,9 @@ class Elector:
         if not was:
             return
         try:
-            async with asyncio.timeout(self._terms.retry):
+            async with asyncio.timeout(
+                self._terms.renew / 2
+            ):  # a busy server may be slow, and who waits for us waits longer
                 if self._lease is None:
                     self._observe(await self._api.get(LEASES, self.name, self._namespace))
                 if self._lost():

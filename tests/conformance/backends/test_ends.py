@@ -61,7 +61,7 @@ async def said(subject: Subject, work: Workload) -> None:
         return
 
 
-@pytest.mark.parametrize("code", [0, 1, 42, 255])
+@pytest.mark.parametrize("code", [0, 255])
 async def test_an_exit_code_is_told(real: Subject, code: int) -> None:
     end = await ended_as(real, a_workload(command=f"exit {code}"))
     assert (end.code, end.signal, end.reason) == (code, 0, "")
@@ -253,7 +253,7 @@ async def test_a_pod_may_know_its_own_address(real: Subject) -> None:
 async def test_a_pod_that_uses_too_much_memory_is_killed_and_says_why(real: Subject) -> None:
     if "memory" not in (await real.backend.probe()).enforced:
         pytest.skip("memory is not enforced here")
-    hungry = "python3 -c 'x = []\nwhile True: x.append(bytearray(1 << 20))'"
+    hungry = "exec python3 -c 'x = []\nwhile True: x.append(bytearray(1 << 20))'"
     work = changed(a_workload(command=hungry), resources=Resources(limits={"memory": "64Mi"}))
     end = await ended_as(real, work)
     assert (end.code, end.reason) == (137, "OOMKilled")

@@ -56,14 +56,15 @@ async def test_init_containers_end_before_the_others_run(subject: Subject) -> No
 
 
 async def test_no_two_pods_share_an_address(subject: Subject) -> None:
-    seen = [await subject.started(a_workload(number)) for number in range(1, 31)]
-    assert len({one.address for one in seen}) == 30
+    count = 30 if subject.virtual else 4
+    seen = [await subject.started(a_workload(number)) for number in range(count)]
+    assert len({one.address for one in seen}) == count
 
 
 async def test_pods_start_beside_each_other(subject: Subject) -> None:
-    works = [a_workload(number) for number in range(1, 31)]
+    works = [a_workload(number) for number in range(30 if subject.virtual else 8)]
     await asyncio.gather(*(subject.started(work) for work in works))
-    assert len(subject.backend.running()) == 30
+    assert len(subject.backend.running()) == len(works)
 
 
 @pytest.mark.parametrize("grace", [0.0, 5.0])

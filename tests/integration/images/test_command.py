@@ -2,59 +2,73 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
-import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from sandpool.cli.main import run
 from support.image_files import file, folder, make_image, opaque, removed, write_oci_archive
 from support.image_store import image_store
 from support.real_registry import basic, push
 from support.small_registry import PASSWORD, USER, small_registry
 
-NOBODY = 65534
 IMAGE = make_image(
     [folder("d", 0o500), file("d/a", "1", mode=0o4755, uid=7)], [removed("d/a"), file("e/b"), opaque("e")]
 )
 
 
-def sandpool(folder_: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SANDPOOL_DATA_DIR": str(folder_)}
-    return subprocess.run(
-        [sys.executable, "-m", "sandpool", "image", *arguments],
-        env=environment, capture_output=True, text=True, timeout=60, check=False, input=given,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_the_life_of_an_image(tmp_path: Path) -> None:
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def image(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `sandpool image ...` in this process."""
+
+    def command(*arguments: str, given: str = "") -> Done:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        monkeypatch.setenv("SANDPOOL_DATA_DIR", str(tmp_path / "data"))
+        code = run(["image", *arguments])
+        return Done(code, *capsys.readouterr())
+
+    return command
+
+
+def test_the_life_of_an_image(tmp_path: Path, image: Command) -> None:
     archive = write_oci_archive(tmp_path / "a.tar", {"tool:1": IMAGE})
-    done = sandpool(tmp_path / "data", "import", str(archive))
+    done = image("import", str(archive))
     assert (done.returncode, done.stdout, done.stderr) == (0, "docker.io/library/tool:1\n", "")
-    done = sandpool(tmp_path / "data", "import", str(archive), "tool:2")
+    done = image("import", str(archive), "tool:2")
     assert done.stdout == "docker.io/library/tool:2\n"
-    (listed,) = json.loads(sandpool(tmp_path / "data", "list", "-o", "json").stdout)
+    (listed,) = json.loads(image("list", "-o", "json").stdout)
     assert listed["names"] == ["docker.io/library/tool:1", "docker.io/library/tool:2"]
     assert listed["id"] == IMAGE.id
     assert listed["holders"] == []
-    table = sandpool(tmp_path / "data", "list").stdout.splitlines()
+    table = image("list").stdout.splitlines()
     assert table[0].split() == ["NAME", "ID", "SIZE", "AGE", "USED", "HOLDERS"]
     assert [line.split()[0] for line in table[1:]] == listed["names"]
-    assert sandpool(tmp_path / "data", "prune").stdout == ""  # imported ones are kept
-    assert sandpool(tmp_path / "data", "remove", "tool:1", "tool:2").returncode == 0
-    assert sandpool(tmp_path / "data", "list", "-o", "json").stdout == "[]\n"
+    assert image("prune").stdout == ""  # imported ones are kept
+    assert image("remove", "tool:1", "tool:2").returncode == 0
+    assert image("list", "-o", "json").stdout == "[]\n"
     assert list((tmp_path / "data/images/layers").iterdir()) == []
 
 
-async def test_pulling_with_a_login(tmp_path: Path) -> None:
-    import asyncio
-
-    async def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        return await asyncio.to_thread(sandpool, tmp_path / "data", *arguments, given=given)
+async def test_pulling_with_a_login(tmp_path: Path, image: Command) -> None:
+    async def run(*arguments: str, given: str = "") -> Done:
+        return await asyncio.to_thread(image, *arguments, given=given)
 
     async with small_registry(login="basic") as registry:
         await push(registry.address, "tool", "1", IMAGE, authorization=basic())
@@ -96,31 +110,8 @@ async def test_pulling_with_a_login(tmp_path: Path) -> None:
         (["wrong"], 2, ""),
     ],
 )
-def test_mistakes(tmp_path: Path, arguments: list[str], code: int, why: str) -> None:
-    done = sandpool(tmp_path / "data", *arguments)
+def test_mistakes(image: Command, arguments: list[str], code: int, why: str) -> None:
+    done = image(*arguments)
     assert done.returncode == code, done.stderr
     assert why in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    place = Path("/tmp") / f"sandpool-images-{os.getpid()}"
-    place.mkdir(mode=0o700)
-    yield place
-    shutil.rmtree(place)
-
-
-def _python() -> str:
-    """An interpreter of this very version that another user may start."""
-    for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3"):
-        try:
-            said = subprocess.run(
-                [candidate, "-c", "import sys; print(sys.version_info[:2])"],
-                user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, check=False,
-            ).stdout  # fmt: skip
-        except OSError:
-            continue
-        if said.strip() == str(sys.version_info[:2]):
-            return candidate
-    pytest.skip("no interpreter of this version that another user may start")

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.local.images.unpack import opaque_attributes
 from sandpool.local.images.worker import Job, unpack
 from support.fast_folder import fast_folder
 from support.image_files import Entry, file, folder, layer, opaque, removed, symlink
 from support.image_oracle import merged_by_oracle
 
+USER = ("user.overlay.opaque",)
 LAYERS = [
     [folder("kept"), file("kept/a", "1"), file("kept/b", "1"), file("gone/x", "1"), file("hidden/x", "1"), symlink("link", "kept")],
     [removed("kept/a"), removed("gone"), file("hidden/y", "2"), opaque("hidden"), file("link/z", "2"), file("twice", "2")],
@@ -47,7 +49,13 @@ def unpacked(place: Path, layers: list[list[Entry]], owners: bool) -> None:
         (place / str(number)).mkdir()
         fd = os.open(place / str(number), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            unpack(io.BytesIO(layer(entries)), fd, Job("", "", "", 1 << 20, 1000, 4095, 200), owners)
+            unpack(
+                io.BytesIO(layer(entries)),
+                fd,
+                Job("", "", "", 1 << 20, 1000, 4095, 200),
+                owners,
+                opaque_attributes(fd) if owners else USER,
+            )
         finally:
             os.close(fd)
 

@@ -21,7 +21,7 @@ from sandpool.local.images.prune import PruneRules
 from sandpool.local.images.store import ImageStore
 from sandpool.local.images.upkeep import ImageHeld, ImageUnknown
 from sandpool.loop.clock import SystemClock
-from support.image_files import MadeImage, file, folder, layer, make_image, write_oci_archive
+from support.image_files import MadeImage, digest, file, folder, layer, make_image, opaque, write_oci_archive
 from support.image_store import files, image_store, layers, leftovers
 from support.manual_clock import ManualClock
 from support.small_registry import SmallRegistry, small_registry
@@ -48,14 +48,15 @@ async def registry() -> AsyncIterator[SmallRegistry]:
 
 
 class Gate:
-    """Holds requests for blobs back until it is opened."""
+    """Holds requests for blobs back until it is opened; for one of them, or for all."""
 
-    def __init__(self, registry: SmallRegistry) -> None:
+    def __init__(self, registry: SmallRegistry, blob: str = "") -> None:
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
+        self.path = f"/blobs/{blob}"
         registry.before = self.wait
 
     async def wait(self, request: web.Request) -> None:
-        if "/blobs/" in request.path:
+        if self.path in request.path:
             self.reached.set()
             await self.opened.wait()
 
@@ -211,13 +212,15 @@ async def test_a_second_process_sees_the_holders_of_the_first(registry: SmallReg
 async def test_layers_that_a_pull_counts_on_are_not_pruned_by_another(registry: SmallRegistry, tmp_path: Path) -> None:
     async with image_store(tmp_path / "i") as running, image_store(tmp_path / "i") as command:
         await running.take(put(registry, "one"), holder="pod")
-        gate = Gate(registry)
-        take = asyncio.create_task(running.take(put(registry, "two"), holder="pod"))
-        await gate.reached.wait()
-        gate.opened.set()
+        gate = Gate(registry, digest(image("two").layers[1]))
+        take = asyncio.create_task(running.take(put(registry, "two"), holder="next"))
+        await gate.reached.wait()  # the layer that both have is here, and it was found
         running.release("pod")
-        await asyncio.gather(take, *(command.prune(EVERYTHING) for _ in range(10)))
-        assert files((await take).rootfs.layers)["base"]
+        removed = await command.prune(EVERYTHING)
+        assert removed.images == (put(registry, "one"),)
+        assert removed.bytes == 4096
+        gate.opened.set()
+        assert files((await take).rootfs.layers) == {"base": f"file {'x' * 9000}", "two": "file two"}
 
 
 CRASH = """
@@ -345,3 +348,33 @@ async def test_layers_whose_modes_forbid_everything_can_be_removed(registry: Sma
         store.release("a")
         await store.prune(EVERYTHING)
         assert layers(tmp_path / "i") == []
+
+
+async def test_folders_that_a_layer_does_not_describe(registry: SmallRegistry, tmp_path: Path) -> None:
+    """They look as the layers below say; an image that needs nothing of that has no layer more."""
+    made = make_image([folder("./"), folder("tmp", 0o1777)], [folder("./"), file("tmp/a", "1")])
+    registry.blobs |= made.blobs
+    registry.manifests["tmp", "1"] = (made.media_type, made.manifest)
+    async with image_store(tmp_path / "i") as store:
+        got = await store.take(f"{registry.address}/tmp:1", holder="a")
+        assert len(got.rootfs.layers) == 3
+        assert (got.rootfs.layers[-1] / "tmp").stat().st_mode & 0o7777 == 0o1777
+        assert files(got.rootfs.layers) == {"tmp": "folder", "tmp/a": "file 1"}
+        assert await store.take(f"{registry.address}/tmp:1", holder="b") == got
+        store.release("a")
+        store.release("b")
+        await store.prune(EVERYTHING)
+        assert layers(tmp_path / "i") == []
+
+
+async def test_a_layer_that_hides_all_below(registry: SmallRegistry, tmp_path: Path) -> None:
+    """Overlayfs does not know that of a root, so those below are left out of the stack."""
+    made = make_image([file("old", "1")], [file("new", "2"), opaque("")], [file("top", "3")])
+    registry.blobs |= made.blobs
+    registry.manifests["root", "1"] = (made.media_type, made.manifest)
+    async with image_store(tmp_path / "i") as store:
+        got = await store.take(f"{registry.address}/root:1", holder="a")
+        assert [sorted(os.listdir(layer)) for layer in got.rootfs.layers] == [["new"], ["top"]]
+        registry.seen.clear()
+        assert await store.take(f"{registry.address}/root:1", holder="a", policy="Always") == got
+        assert len(registry.seen) == 2

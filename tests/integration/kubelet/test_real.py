@@ -96,7 +96,7 @@ async def test_a_pod_that_finishes_says_how(node: PodsNode) -> None:
 
 
 async def test_a_probe_runs_inside_and_a_failure_restarts(node: PodsNode) -> None:
-    probe = {"exec": {"command": ["sh", "-c", "test -z \"$BAD\" || { echo broken; exit 1; }"]}, "periodSeconds": 1}
+    probe = {"exec": {"command": ["sh", "-c", 'test -z "$BAD" || { echo broken; exit 1; }']}, "periodSeconds": 1}
     good = running("sleep 1000", readinessProbe=probe, livenessProbe=probe)
     bad = running("sleep 1000", env=[{"name": "BAD", "value": "1"}], livenessProbe={**probe, "failureThreshold": 1})
     await node.create(a_pod("good", containers=[good]))

@@ -220,6 +220,25 @@ async def test_the_rate_is_held() -> None:
         writer.close()
 
 
+async def test_new_requests_come_no_faster_than_they_may() -> None:
+    clock = ManualClock()
+    async with (
+        OutsideWorld().running() as world,
+        box_with(world, allowing(), NetworkOptions(egress_requests=2), clock) as box,
+    ):
+        asks = [asyncio.ensure_future(box.get("http://1.1.1.1/")) for _ in range(10)]
+        while sum(ask.done() for ask in asks) < 6:
+            await asyncio.sleep(0)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(world.dialled) == 6, "the burst"
+        while not all(ask.done() for ask in asks):
+            clock.advance(0.1)
+            await asyncio.sleep(0)
+            assert len(world.dialled) <= 6 + 2 * clock.monotonic() + 1
+        assert len(world.dialled) == 10
+
+
 async def test_names_that_hang_take_nobody_elses_place() -> None:
     options = NetworkOptions(lookups=2, total_lookups=3, lookup_timeout=60)
     async with OutsideWorld().running() as world, box_with(world, allowing(), options) as box:

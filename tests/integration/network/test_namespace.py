@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -54,15 +55,15 @@ async def test_what_listens_inside_a_namespace_is_served_from_outside() -> None:
         with socket.create_server(("127.0.0.1", 0)) as host, ours, theirs:
             host.setblocking(False)
             ours.settimeout(30)
-            child = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", INSIDE, str(theirs.fileno()), str(host.getsockname()[1]),
-                pass_fds=[theirs.fileno()], stdout=asyncio.subprocess.PIPE,
+            child = subprocess.Popen(
+                [sys.executable, "-c", INSIDE, str(theirs.fileno()), str(host.getsockname()[1])],
+                pass_fds=[theirs.fileno()], stdout=subprocess.PIPE,
             )  # fmt: skip
             theirs.close()
             _, descriptors, _, _ = await asyncio.to_thread(socket.recv_fds, ours, 1, 1)
             for descriptor in descriptors:
                 pod.serve_egress(socket.socket(fileno=descriptor))
-            said = (await child.communicate())[0].decode().split("\n")
+            said = (await asyncio.to_thread(child.communicate))[0].decode().split("\n")
             if child.returncode == 77:
                 await network.close()
                 pytest.skip("this user may not make namespaces")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from ipaddress import ip_address
 
 import psutil
@@ -48,6 +49,8 @@ async def test_a_look_up_that_nobody_waits_for_any_more() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+    while any(thread.name == "sandpool-lookup" for thread in threading.enumerate()):
+        await asyncio.sleep(0)
 
 
 async def test_connecting() -> None:

@@ -85,7 +85,6 @@ async def test_nobody_listens(client: SpdyClient) -> None:
     await error.ended.wait()
     await data.ended.wait()
     assert error.data.startswith(b"error forwarding port %d to pod box, uid " % port)
-    assert data.reset is None
 
 
 async def test_the_client_gives_a_connection_up(client: SpdyClient) -> None:
@@ -118,21 +117,21 @@ async def test_the_sandbox_ends_a_connection(client: SpdyClient) -> None:
         assert (bytes(data.data), bytes(error.data)) == (b"bye", b"")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"streamType": "data", "port": "0"},
-        {"streamType": "data", "port": "http"},
-        {"streamType": "data", "port": "70000"},
-        {"streamType": "data"},
-        {"streamType": "sideways", "port": "80"},
-        {"port": "80"},
-    ],
-)
-async def test_streams_that_make_no_sense(client: SpdyClient, headers: dict[str, str]) -> None:
-    stream = await client.open(requestID="1", **headers)
-    await stream.ended.wait()
-    assert stream.reset == Reset.REFUSED_STREAM
+SENSELESS: list[dict[str, str]] = [
+    {"streamType": "data", "port": "0"},
+    {"streamType": "data", "port": "http"},
+    {"streamType": "data", "port": "70000"},
+    {"streamType": "data"},
+    {"streamType": "sideways", "port": "80"},
+    {"port": "80"},
+]
+
+
+async def test_streams_that_make_no_sense(client: SpdyClient) -> None:
+    for headers in SENSELESS:
+        stream = await client.open(requestID="1", **headers)
+        await stream.ended.wait()
+        assert stream.reset == Reset.REFUSED_STREAM, headers
 
 
 async def test_a_second_stream_of_the_same_kind(client: SpdyClient) -> None:

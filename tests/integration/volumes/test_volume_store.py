@@ -322,12 +322,17 @@ async def test_the_pods_group_gets_what_we_make(store: VolumeStore) -> None:
 
 async def test_whoever_asks_may_go_away(store: VolumeStore, tmp_path: Path) -> None:
     """A cancelled order is carried out, and the next one for the same pod waits for it."""
-    making = asyncio.ensure_future(store.make("pod-1", [VolumeSpec("v", EmptyDir())]))
-    await asyncio.sleep(0)
+    large = Content({f"file-{index}": b"x" for index in range(500)})
+    making = asyncio.ensure_future(store.make("pod-1", [VolumeSpec("v", large)]))
+    data = tmp_path / "volumes" / "pods" / "pod-1" / "v" / "data"
+    while not data.exists():
+        await asyncio.sleep(0)
     making.cancel()
-    removing = asyncio.ensure_future(store.remove("pod-1"))
-    await asyncio.gather(making, removing, return_exceptions=True)
-    assert not (tmp_path / "volumes" / "pods" / "pod-1").exists()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    await store.remove("pod-1")
+    assert os.listdir(tmp_path / "volumes" / "pods") == [".trash"]
+    assert os.listdir(tmp_path / "volumes" / "pods" / ".trash") == []
 
 
 async def test_a_full_disk_is_told(tmp_path: Path) -> None:
@@ -373,3 +378,25 @@ async def test_many_pods_at_once(store: VolumeStore, tmp_path: Path) -> None:
     await asyncio.gather(*(store.remove(f"pod-{index}") for index in range(50)))
     assert os.listdir(tmp_path / "volumes" / "pods") == [".trash"]
     assert sorted(os.listdir(tmp_path / "volumes" / "claims")) == ["claim-1"]
+
+
+async def test_pods_that_share_a_claim_get_the_same_folder(store: VolumeStore) -> None:
+    """Whoever comes first makes it; nobody's is replaced by another one while it may be mounted already."""
+    for round_ in range(30):
+        spec = VolumeSpec("home", Claim("team", "home", f"claim-{round_}"))
+        made = await asyncio.gather(*(_inode(store, f"pod-{round_}-{index}", spec) for index in range(4)))
+        assert len(set(made)) == 1
+
+
+async def _inode(store: VolumeStore, pod: str, spec: VolumeSpec) -> int:
+    return path_of((await store.make(pod, [spec]))["home"]).stat().st_ino
+
+
+async def test_a_link_in_place_of_a_volume_is_not_followed(store: VolumeStore, tmp_path: Path) -> None:
+    path = path_of(await one(store, Content({"a": b"1"})))
+    (tmp_path / "outside").mkdir()
+    path.rename(path.with_name("moved"))
+    path.symlink_to(tmp_path / "outside")
+    with pytest.raises(NodeError, match="VolumeFailed"):
+        await store.refresh("pod-1", [VolumeSpec("v", Content({"a": b"2"}))])
+    assert list((tmp_path / "outside").iterdir()) == []

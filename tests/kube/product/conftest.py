@@ -35,6 +35,7 @@ def racers(stage: Stage) -> Iterator[list[Controller]]:
             one.wait_ready()
         yield made
         for one in made:
+            assert one.stop() == 0, one.tail()
             assert one.lines("reconcile failed") == []
 
 

@@ -115,7 +115,7 @@ RUNNING = container(ready=True, state={"running": {}})
         (pod(container(state={"terminated": {"exitCode": 1, "reason": "Error"}})), "0/1", "Error"),
         (pod(container(state={"terminated": {"exitCode": 3}})), "0/1", "ExitCode:3"),
         (pod(container(state={"terminated": {"exitCode": 0, "signal": 9}})), "0/1", "Signal:9"),
-        (pod(RUNNING, container(state={"terminated": {"exitCode": 0, "reason": "Completed"}})), "1/2", "Running"),
+        (pod(RUNNING, container(state={"terminated": {"exitCode": 0, "reason": "Completed"}})), "1/2", "NotReady"),
         (pod(status={"phase": "Failed", "reason": "Evicted"}), "0/1", "Evicted"),
         (pod(RUNNING, metadata={"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}), "1/1", "Terminating"),
         (

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandpool.local.images.tar import BadArchive
-from sandpool.local.images.tree import empty_out
-from sandpool.local.images.unpack import Unpacked
+from sandpool.local.images.tree import Tree, empty_out
+from sandpool.local.images.unpack import Unpacked, opaque_attributes
 from sandpool.local.images.worker import Job, unpack
 from support.fast_folder import fast_folder
 from support.image_files import (
@@ -31,6 +31,7 @@ from support.image_files import (
 )
 
 ROOT_USER = os.geteuid() == 0
+USER = ("user.overlay.opaque",)
 
 
 @pytest.fixture
@@ -59,7 +60,13 @@ def put(
     content = entries if isinstance(entries, bytes) else layer(entries)
     fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return unpack(io.BytesIO(content), fd, Job("", "", diff_id, most, count, 4095, 200), owners)
+        return unpack(
+            io.BytesIO(content),
+            fd,
+            Job("", "", diff_id, most, count, 4095, 200),
+            owners,
+            opaque_attributes(fd) if owners else USER,
+        )
     finally:
         os.close(fd)
 
@@ -96,6 +103,7 @@ def test_an_ordinary_layer(target: Path) -> None:
     assert (target / "usr/bin/bash").samefile(target / "usr/bin/sh")
     assert done.files == 8
     assert done.implied == ["usr", "usr/bin"]
+    assert put(target, [file("x")]).implied == [""]
 
 
 ESCAPES: dict[str, list[Entry]] = {
@@ -344,3 +352,25 @@ def test_a_hundred_thousand_entries(target: Path) -> None:
     entries = [file(f"d{number % 100}/{number}", "x") for number in range(100_000)]
     done = put(target, layer(entries, tarfile.USTAR_FORMAT), most=1 << 28, count=200_000)
     assert done.files == 100_100
+
+
+def test_the_tree_itself_follows_no_link(target: Path) -> None:
+    """The second wall, behind the one that knows which folders were made."""
+    (target / "d").mkdir()
+    (target / "d/out").symlink_to("../../outside")
+    (target / "file").write_text("")
+    root = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with Tree(root) as tree:
+            assert tree.stat((b"d",)) is not None
+            assert tree.stat((b"d", b"none")) is None
+            found = tree.stat((b"d", b"out"))
+            assert found is not None
+            assert stat.S_ISLNK(found.st_mode)
+            for path in ((b"d", b"out"), (b"d", b"out", b"secret"), (b"file",), (b"missing",)):
+                with pytest.raises(BadArchive):
+                    tree.folder(path)
+            tree.remove((b"d",))
+            assert not (target / "d").exists()
+    finally:
+        os.close(root)

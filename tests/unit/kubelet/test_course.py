@@ -104,7 +104,9 @@ def test_a_hook_comes_first_once_and_dooms_at_its_first_failure() -> None:
     assert (one.moments, one.health.started) == ({Which.POST_START: 100.0}, False)
     assert answered(one, Which.POST_START, S, 101.0).moments == {Which.READINESS: 100.0}
     assert answered(one, Which.POST_START, F, 101.0).health.doom == Doom(Which.POST_START)
-    assert begin(container, 100.0, started=True).moments == {Which.READINESS: 100.0}, "not again after we were restarted"
+    assert begin(container, 100.0, started=True).moments == {Which.READINESS: 100.0}, (
+        "not again after we were restarted"
+    )
 
 
 def test_periods_are_kept_and_late_answers_do_not_pile_up() -> None:

@@ -13,6 +13,7 @@ from sandpool.kube.errors import Conflict, Gone, InternalError, TooManyRequests,
 from sandpool.local.backends.base import BackendError, Workload
 from sandpool.local.backends.hollow import HollowBackend, HollowOptions
 from sandpool.loop.clock import LoopClock
+from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS
 from sandpool.model.metadata import Uid
 from support.flaky_api import FlakyApi
 from support.kubelet_node import ANode, a_node, a_pod, condition
@@ -21,6 +22,20 @@ pytestmark = pytest.mark.looptime
 
 BEFORE = (Conflict, InternalError, TooManyRequests, Unreachable)
 HOLLOW = HollowOptions(start=(0.01, 2), ready=(0.01, 2), stop=(0.01, 5), failure_rate=0.1)
+
+
+REFERRING = {
+    "containers": [
+        {
+            "name": "main",
+            "image": "host",
+            "env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
+            "readinessProbe": {"tcpSocket": {"port": 1}},
+            "lifecycle": {"preStop": {"sleep": {"seconds": 1}}},
+        }
+    ],
+    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+}
 
 
 class Trouble:
@@ -68,7 +83,7 @@ async def mishaps(node: ANode, flaky: FlakyApi, random: Random, wanted: dict[str
         await asyncio.sleep(random.random() * 2)
         match random.choice(("create", "create", "create", "delete", "force", "again", "watch", "kubelet")):
             case "create":
-                await node.create(a_pod(f"p{number}"))
+                await node.create(a_pod(f"p{number}", **(REFERRING if number % 2 else {})))
                 wanted[f"p{number}"] = (await node.get(f"p{number}"))["metadata"]["uid"]
             case ("delete" | "force" | "again") as how if wanted:
                 name = random.choice(sorted(wanted))
@@ -97,6 +112,10 @@ async def test_it_comes_right_in_the_end(seed: int) -> None:
 
     async with a_node(make_backend=lambda clock: BadBackend(clock, trouble), between=between) as node:
         wanted: dict[str, str] = {}
+        await node.api.inner.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"k": "v"}}, "default")
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        claim = {"metadata": {"name": "data"}, "spec": spec}
+        await node.api.inner.create(PERSISTENT_VOLUME_CLAIMS, claim, "default")
         await mishaps(node, made[0], random, wanted)
         trouble.on = False
         await asyncio.sleep(3600)
@@ -107,7 +126,8 @@ async def test_it_comes_right_in_the_end(seed: int) -> None:
         assert {seen.uid: seen.address for seen in node.backend.running()} == {
             pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in pods
         }
-        assert node.left == 3 * len(pods)
+        tended = sum("readinessProbe" in pod["spec"]["containers"][0] for pod in pods)
+        assert node.left == 3 * len(pods) + tended
         assert all(trouble.happened[kind] for kind in ("refused", "lost", "start", "stop")), trouble.happened
         node.api.clear()
         await asyncio.sleep(600)

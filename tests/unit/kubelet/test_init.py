@@ -20,9 +20,9 @@ SIDECAR: Body = {"name": "side", "image": "host", "restartPolicy": "Always"}
 SLOW = HollowOptions(start=(5, 5), ready=(1, 1), stop=(1, 1))
 
 
-async def shown(node: ANode) -> str:
+async def shown(node: ANode, name: str = "Status") -> str:
     pod = await node.get()
-    return str(next(column for column in COLUMNS if column.name == "Status").cell(pod, node.clock.now()))
+    return str(next(column for column in COLUMNS if column.name == name).cell(pod, node.clock.now()))
 
 
 async def test_what_is_shown_while_they_run() -> None:
@@ -46,6 +46,7 @@ async def test_one_that_fails_is_tried_again_ever_later() -> None:
         await node.create(a_pod(annotations={INIT_FAILURES: "3"}, initContainers=[FIRST]))
         await asyncio.sleep(3)  # failed, restarted at once, failed again
         assert await shown(node) == "Init:CrashLoopBackOff"
+        assert (await shown(node, "Restarts")).startswith("1 (")
         pod = await node.get()
         first = pod["status"]["initContainerStatuses"][0]
         assert (first["restartCount"], pod["status"]["phase"]) == (1, "Pending")
@@ -74,7 +75,12 @@ async def test_a_sidecar_runs_beside_and_counts_for_readiness() -> None:
         await node.create(a_pod(initContainers=[SIDECAR, FIRST]))
         await asyncio.sleep(3)
         pod = await node.get()
-        assert (condition(pod, "Initialized"), condition(pod, "Ready"), await shown(node)) == ("True", "True", "Running")
+        assert (condition(pod, "Initialized"), condition(pod, "Ready"), await shown(node)) == (
+            "True",
+            "True",
+            "Running",
+        )
+        assert await shown(node, "Ready") == "2/2"
         side, first = pod["status"]["initContainerStatuses"]
         assert (side["ready"], side["started"], "running" in side["state"]) == (True, True, True)
         assert first["state"]["terminated"]["reason"] == "Completed"
@@ -99,7 +105,7 @@ async def test_sidecars_end_with_their_pod(policy: str, phase: str) -> None:
         await node.create(a_pod(annotations={EXIT_AFTER: "5"}, initContainers=[SIDECAR], restartPolicy=policy))
         await asyncio.sleep(10)
         pod = await node.get()
-        assert pod["status"]["phase"] == phase
+        assert (pod["status"]["phase"], await shown(node)) == (phase, "Completed")
         assert isinstance(node.backend.running()[0].init[0].state, Exit)  # type: ignore[index]
         assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
         await asyncio.sleep(60)

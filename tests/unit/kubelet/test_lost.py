@@ -35,8 +35,7 @@ class Mortal(HollowBackend):
             made.seen = replace(
                 made.seen,
                 containers=tuple(
-                    replace(c, restarts=counts[c.name].restarts, last=counts[c.name].last)
-                    for c in made.seen.containers
+                    replace(c, restarts=counts[c.name].restarts, last=counts[c.name].last) for c in made.seen.containers
                 ),
             )
 
@@ -156,5 +155,3 @@ async def test_where_nothing_is_lost_nothing_is_counted() -> None:
         await node.restart()
         await asyncio.sleep(5)
         assert await node.get() == before
-
-

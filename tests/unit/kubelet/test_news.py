@@ -29,13 +29,18 @@ TABLE: dict[str, tuple[Running | None, Running | None, list[tuple[str, bool]]]] 
     "nothing": (None, None, []),
     "being made": (None, seen(Waiting()), []),
     "pulling": (seen(Waiting()), seen(PULLS), [("Pulling", False)]),
+    "pulling more of it": (seen(PULLS), seen(Waiting("ContainerCreating", 'Pulling image "host": 50 %')), []),
     "pulled and started": (
         seen(PULLS),
         seen(Started(NOW)),
         [("Pulled", False), ("Created", True), ("Started", True)],
     ),
     "not pulled": (seen(PULLS), seen(Waiting("ErrImagePull", "no such image")), [("Failed", False)]),
-    "waits for the image": (seen(Waiting("ErrImagePull", "x")), seen(Waiting("ImagePullBackOff")), [("BackOff", False)]),
+    "waits for the image": (
+        seen(Waiting("ErrImagePull", "x")),
+        seen(Waiting("ImagePullBackOff")),
+        [("BackOff", False)],
+    ),
     "started": (seen(Waiting()), seen(Started(NOW)), [("Created", True), ("Started", True)]),
     "ready": (seen(Started(NOW)), seen(Started(NOW, ready=True)), []),
     "cannot be made": (seen(Waiting()), seen(Waiting("CreateContainerError", "no")), [("Failed", False)]),
@@ -44,7 +49,11 @@ TABLE: dict[str, tuple[Running | None, Running | None, list[tuple[str, bool]]]] 
     "ended badly": (seen(Started(NOW)), seen(Exit(1, NOW)), []),
     "ended badly again": (seen(Started(NOW), 1), seen(Exit(1, NOW), 1), [("BackOff", False)]),
     "out of memory": (seen(Started(NOW)), seen(Exit(137, NOW, reason="OOMKilled")), [("OOMKilled", False)]),
-    "could not be executed": (seen(Waiting()), seen(Exit(128, NOW, reason="StartError", message="x")), [("Failed", False)]),
+    "could not be executed": (
+        seen(Waiting()),
+        seen(Exit(128, NOW, reason="StartError", message="x")),
+        [("Failed", False)],
+    ),
     "gone": (seen(Exit(0, NOW)), None, []),
 }
 

@@ -49,9 +49,7 @@ def claiming(name: str = "p", claim: str = "data") -> Body:
 
 async def create_claim(node: ANode, name: str = "data") -> str:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    made = await node.api.inner.create(
-        PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": name}, "spec": spec}, "default"
-    )
+    made = await node.api.inner.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": name}, "spec": spec}, "default")
     return made.metadata.uid
 
 

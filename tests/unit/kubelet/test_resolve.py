@@ -353,7 +353,9 @@ def test_init_containers_have_an_environment_too() -> None:
 
 
 def test_a_plain_pod_refers_to_nothing() -> None:
-    assert references(pod({"env": [{"name": "A", "value": "1"}]}, volumes=[{"name": "v", "emptyDir": {}}]).spec) == set()
+    assert (
+        references(pod({"env": [{"name": "A", "value": "1"}]}, volumes=[{"name": "v", "emptyDir": {}}]).spec) == set()
+    )
 
 
 def test_everything_that_is_referred_to_is_found() -> None:

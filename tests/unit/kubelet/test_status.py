@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, State, Waiting
 from sandpool.local.kubelet import status
 from sandpool.local.kubelet.apply import status_patch
+from sandpool.local.kubelet.containers import Trouble
 from sandpool.local.kubelet.options import Pace
 from sandpool.local.kubelet.pods import NODE_PODS, Json, NodePod
 from sandpool.model.codec import convert
@@ -193,3 +195,30 @@ def test_a_condition_keeps_its_time_while_only_its_words_change() -> None:
     before, after = (next(c for c in one["conditions"] if c["type"] == "Ready") for one in (first, then))
     assert before["message"] != after["message"]
     assert before["lastTransitionTime"] == after["lastTransitionTime"]
+
+
+def test_what_a_container_says_last_cannot_break_its_status() -> None:
+    end = Exit(1, NOW, message="\ud800" + "x" * 10_000)
+    found = status.running(pod(restartPolicy="Never"), seen(end), "127.0.0.1", Pace(), NOW)
+    message = found["containerStatuses"][0]["state"]["terminated"]["message"]
+    assert (message[:2], len(message)) == ("?x", 4096)
+
+
+def test_counts_survive_trouble() -> None:
+    before = status.running(pod(), seen(R), "127.0.0.1", Pace(), EARLIER)
+    before["containerStatuses"][0] |= {"restartCount": 4, "lastState": {"terminated": {"exitCode": 1}}}
+    trouble = Trouble("FailedMount", "no", NOW)
+    (shown,) = status.accepted(pod(before), "127.0.0.1", trouble, NOW)["containerStatuses"]
+    assert (shown["restartCount"], shown["lastState"]) == (4, {"terminated": {"exitCode": 1}})
+    assert shown["state"] == {"waiting": {"reason": "FailedMount", "message": "no"}}
+
+
+def test_notes_are_a_condition() -> None:
+    noted = replace(seen(R), notes=("port 80 is served as 8080", "the size of x is not enforced"))
+    found = status.running(pod(), noted, "127.0.0.1", Pace(), NOW)
+    (condition,) = [c for c in found["conditions"] if c["type"] == status.NOTED]
+    assert (condition["status"], condition["message"]) == (
+        "True",
+        "port 80 is served as 8080; the size of x is not enforced",
+    )
+    assert status.difference(pod(found), status.running(pod(found), noted, "127.0.0.1", Pace(), NOW)) == {}

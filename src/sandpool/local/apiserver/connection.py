@@ -117,11 +117,10 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._asked is not None and self._asked.response_complete:  # no upgrade: what follows is the next request
+        if self._asked is not None and self._asked.response_complete:
             self._asked = None
-            held, self._held = self._held, b""
-            if held and not self.transport.is_closing():
-                self.data_received(held)
+            if self._held:  # a body, or a protocol that is not spoken here: never to be taken for a request
+                self.transport.close()
 
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         cycle = self._asked

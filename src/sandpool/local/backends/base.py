@@ -267,8 +267,9 @@ class Backend(Protocol):
 
     async def open(self, changed: Changed) -> None:
         """Called once, before anything but `probe`. Finds the pods that survived an earlier process, or reaps what is left
-        of them: when it returns, `running` is complete and there is nothing on the machine beyond it. From then on `changed`
-        is called, on the event loop, after each step in which the answer of `look` becomes another one."""
+        of them: when it returns, `running` is complete and nothing beyond it runs. What pods wrote (logs, volumes) may stay
+        for a while, for those that are started again. From then on `changed` is called, on the event loop, after each step
+        in which the answer of `look` becomes another one."""
         ...
 
     async def close(self) -> None:

@@ -149,7 +149,8 @@ class Sandbox(Protocol):
         ...
 
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> Container:
-        """Returns when the command runs. NodeError if it cannot be started; nothing of it is left then."""
+        """Returns when the command runs. NodeError if it cannot be started; nothing of it is left then. "StartError": because
+        of the command itself. "SandboxGone": the whole sandbox is lost; it is to be destroyed and made anew."""
         ...
 
     async def dial(self, port: int) -> socket.socket:

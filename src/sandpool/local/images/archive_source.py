@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,7 @@ from sandpool.local.images.machine import choose
 from sandpool.local.images.manifest import Descriptor, Index, decode_manifest, refusal
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.source import LayerSource, Wanted, resolve, wanted_of
+from sandpool.local.images.uninterrupted import stoppable
 
 _NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 
@@ -106,10 +109,10 @@ class ArchiveSource:
         return content
 
     async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
-        await asyncio.to_thread(self._copy, layer, target)
+        await stoppable(partial(self._copy, layer, target))
         told(layer.size)
 
-    def _copy(self, layer: LayerSource, target: Path) -> None:
+    def _copy(self, layer: LayerSource, target: Path, stop: threading.Event) -> None:
         name = layer.file or _blob(layer.digest)
         size = self._files.size(name)
         if size is None:
@@ -119,6 +122,8 @@ class ArchiveSource:
         summed = hashlib.sha256()
         with target.open("wb") as file:
             for piece in pieces(self._files, name, size):
+                if stop.is_set():
+                    return
                 summed.update(piece)
                 file.write(piece)
         if layer.digest and f"sha256:{summed.hexdigest()}" != layer.digest:

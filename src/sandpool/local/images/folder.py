@@ -1,6 +1,6 @@
 """The folder that images live in. Several processes may use it at once: a running cluster, and commands beside it.
 
-    layers/HEX/root, layers/HEX/layer.json    one unpacked layer and what is known of it; as an ordinary user HEX.user
+    layers/HEX/root, layers/HEX/layer.json    one unpacked layer and what is known of it; HEX.user where owners are not kept
     images/HEX.json, names/*.json             images by the digest of their config, and what names stand for
     processes/ID/{lock,holds,work}            of one process that uses the folder: what it needs, and what is unfinished
 
@@ -15,11 +15,12 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sandpool.local.images.records import HoldRecord, ImageRecord, LayerRecord, NameRecord, Used, read, sync, write
 from sandpool.local.images.tree import empty_out
+from sandpool.local.images.unpack import keeps_owners
 from sandpool.local.images.worker import RECORD, ROOT
 
 
@@ -32,7 +33,7 @@ class ImageFolder:
         self.work, self._holds = self._own / "work", self._own / "holds"
         self._held: dict[str, set[Path]] = {}
         self._alive = -1
-        self._suffix = "" if os.geteuid() == 0 else ".user"
+        self._suffix = "" if keeps_owners() else ".user"
 
     def open(self) -> None:
         """Private to its owner: a setuid program of an image must not be within anybody's reach."""
@@ -46,11 +47,13 @@ class ImageFolder:
             fcntl.flock(self._alive, fcntl.LOCK_EX)
             trash = [self.throw_away(dead) for dead in list(self._others(alive=False))]
         for path in trash:
-            discard(path)
+            with suppress(OSError):  # its worker may be dying this moment; what is left goes with our own folder
+                discard(path)
 
     def close(self) -> None:
         if self._alive >= 0:
-            discard(self._own)
+            with suppress(OSError):  # the next to open tries again
+                discard(self._own)
             os.close(self._alive)
             self._alive = -1
             self._held.clear()
@@ -146,7 +149,8 @@ class ImageFolder:
 
     def release(self, holder: str) -> None:
         for path in self._held.pop(holder, ()):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
     def all_holds(self) -> list[HoldRecord]:
         """Of all processes that live. With the lock held."""

@@ -38,5 +38,6 @@ class ImageOptions:
     unused_for: float = 14 * 24 * 3600.0  # seconds after which a pulled image that nobody uses goes
     max_bytes: int = 100 * GIB  # of all images; beyond, the longest unused goes first
     downloads: int = 3  # blobs of one image at once
+    unpackers: int = 2  # layers of all images at once
     attempts: int = 3  # of each request that the network broke
     silence: float = 60.0  # seconds without a byte after which a connection counts as broken

@@ -34,5 +34,5 @@ class Images(Protocol):
         ...
 
     def release(self, holder: str) -> None:
-        """The holder needs nothing any more."""
+        """The holder needs nothing any more: also for one whose `take` failed or was cancelled."""
         ...

@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandpool.local.errors import NodeError
 from sandpool.local.images.errors import disk_full, full, pull_error
 from sandpool.local.images.folder import ImageFolder, discard
+from sandpool.local.images.manifest import digest_of
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.parents import UnpackedLayer, covering_layer
 from sandpool.local.images.progress import Progress
 from sandpool.local.images.records import HoldRecord, ImageRecord, NameRecord, image_record
 from sandpool.local.images.source import LayerSource, Source, Wanted
 from sandpool.local.images.uninterrupted import uninterrupted
 from sandpool.local.images.worker import Job
-from sandpool.local.images.worker_process import DiskFull, LayerRefused, WorkerProcess, worker
+from sandpool.local.images.worker_process import DiskFull, LayerRefused, worker
 from sandpool.loop.clock import Clock
 
 
@@ -31,15 +33,23 @@ class Kitchen:
     folder: ImageFolder
     options: ImageOptions
     clock: Clock
+    unpacking: (
+        asyncio.Semaphore
+    )  # over all pulls: slow registries must not hold up others, nor many pulls fill the machine
 
 
 async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Callable[[str], object]) -> Wanted:
     """Its layers are there when it returns, and stay as long as the hold of this name does. Raises NodeError."""
     try:
         wanted = await source.describe()
-        missing = await asyncio.to_thread(_claim, kitchen, wanted, hold)
-        if missing:
-            await _bring(kitchen, source, wanted, missing, what, tell)
+        await _complete(kitchen, source, wanted, hold, what, tell)
+        records = [kitchen.folder.layer_record(layer.diff_id) for layer in wanted.layers]
+        lowest = max((at for at, record in enumerate(records) if record and record.opaque_root), default=0)
+        wanted = replace(wanted, lowest=lowest)
+        cover = await asyncio.to_thread(_cover, kitchen.folder, wanted)
+        if cover is not None:
+            wanted = replace(wanted, layers=(*wanted.layers, cover.layer))
+            await _complete(kitchen, cover, wanted, hold, what, tell)
         return wanted
     except DiskFull as error:
         raise disk_full(what, kitchen.folder.root) from error
@@ -49,9 +59,44 @@ async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Cal
         raise pull_error(what, f"{error.strerror or error} ({error.filename or kitchen.folder.root})") from error
 
 
+async def _complete(
+    kitchen: Kitchen, source: Source, wanted: Wanted, hold: str, what: str, tell: Callable[[str], object]
+) -> None:
+    missing = await asyncio.to_thread(_claim, kitchen, wanted, hold)
+    if missing:
+        await _bring(kitchen, source, wanted, missing, what, tell)
+
+
+class _Cover:
+    """A source of one layer that is made here (parents.py)."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.layer = LayerSource(digest_of(content), size=len(content), file="of folders")
+
+    async def describe(self) -> Wanted:
+        raise NotImplementedError
+
+    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
+        await uninterrupted(asyncio.to_thread(_write, target, self._content))
+
+
+def _write(target: Path, content: bytes) -> None:
+    target.write_bytes(content)
+
+
+def _cover(folder: ImageFolder, wanted: Wanted) -> _Cover | None:
+    layers = []
+    for layer in wanted.layers[wanted.lowest :]:
+        record = folder.layer_record(layer.diff_id)
+        layers.append(UnpackedLayer(folder.layer_root(layer.diff_id), frozenset(record.implied if record else ())))
+    content = covering_layer(layers)
+    return _Cover(content) if content else None
+
+
 async def keep(kitchen: Kitchen, wanted: Wanted, names: tuple[NameRecord, ...]) -> ImageRecord:
     """From now on the image is here under these names. Its layers are held by whoever pulled them."""
-    record = image_record(wanted.id, tuple(layer.diff_id for layer in wanted.layers), wanted.run)
+    record = image_record(wanted.id, tuple(layer.diff_id for layer in wanted.layers), wanted.lowest, wanted.run)
     now = kitchen.clock.now().timestamp()
     try:
         await uninterrupted(asyncio.to_thread(_keep_locked, kitchen.folder, record, names, now))
@@ -88,12 +133,10 @@ async def _bring(
         raise DiskFull
     scratch = kitchen.folder.fresh()
     try:
-        async with worker() as unpacker:
-            there = [kitchen.folder.layer_record(layer.diff_id) for layer in wanted.layers if layer not in missing]
-            left = kitchen.options.limits.unpacked - sum(record.bytes for record in there if record)
-            progress = Progress(missing, tell, kitchen.clock.monotonic)
-            work = _Layers(kitchen, source, unpacker, scratch, progress, what, left)
-            await _all(work, missing)
+        there = [kitchen.folder.layer_record(layer.diff_id) for layer in wanted.layers if layer not in missing]
+        left = kitchen.options.limits.unpacked - sum(record.bytes for record in there if record)
+        progress = Progress(missing, tell, kitchen.clock.monotonic)
+        await _all(_Layers(kitchen, source, scratch, progress, what, left), missing)
     finally:
         await uninterrupted(asyncio.to_thread(discard, scratch))
 
@@ -124,7 +167,6 @@ class _Layers:
         self,
         kitchen: Kitchen,
         source: Source,
-        unpacker: WorkerProcess,
         scratch: Path,
         progress: Progress,
         what: str,
@@ -132,19 +174,18 @@ class _Layers:
     ) -> None:
         self._kitchen = kitchen
         self._source = source
-        self._unpacker = unpacker
         self._scratch = scratch
         self._progress = progress
         self._what = what
         self._left = left  # bytes that may still be unpacked
         self._downloads = asyncio.Semaphore(kitchen.options.downloads)
-        self._unpacking = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()  # what is left for one layer depends on the others
 
     async def bring(self, layer: LayerSource, number: int) -> None:
         blob, target = self._scratch / f"{number}.blob", self._scratch / str(number)
         async with self._downloads:
             await self._source.fetch(layer, blob, lambda size: self._progress.fetched(layer, size))
-        async with self._unpacking:
+        async with self._one_at_a_time, self._kitchen.unpacking:
             await self._unpack(layer, number, blob, target)
             await uninterrupted(asyncio.to_thread(self._kitchen.folder.keep_layer, target, layer.diff_id))
             self._progress.layer_done()
@@ -155,7 +196,8 @@ class _Layers:
         os.mkdir(target, mode=0o700)
         job = Job(str(blob), str(target), layer.diff_id, max(0, self._left), limits.entries, limits.path, limits.depth)
         try:
-            done = await self._unpacker.unpack(job, self._progress.unpacked)
+            async with worker() as process:
+                done = await process.unpack(job, self._progress.unpacked)
         except LayerRefused as error:
             which = layer.digest or layer.file or layer.diff_id
             raise pull_error(self._what, f"layer {which} is refused: {error}") from error

@@ -29,6 +29,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     layers: tuple[str, ...]  # diff ids, lowest first
+    lowest: int = 0  # of the layers, the first that shows: a higher one may hide all below it
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     env: dict[str, str] = {}
@@ -41,9 +42,9 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
         return ImageConfig(self.entrypoint, self.cmd, self.env, self.working_dir, self.user, self.stop_signal)
 
 
-def image_record(id_: str, layers: tuple[str, ...], run: ImageConfig) -> ImageRecord:
+def image_record(id_: str, layers: tuple[str, ...], lowest: int, run: ImageConfig) -> ImageRecord:
     return ImageRecord(
-        id=id_, layers=layers, entrypoint=run.entrypoint, cmd=run.cmd, env=dict(run.env), working_dir=run.working_dir,
+        id=id_, layers=layers, lowest=lowest, entrypoint=run.entrypoint, cmd=run.cmd, env=dict(run.env), working_dir=run.working_dir,
         user=run.user, stop_signal=run.stop_signal,
     )  # fmt: skip
 
@@ -57,6 +58,7 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     opaque: tuple[str, ...] = ()
     skipped: dict[str, int] = {}
+    opaque_root: bool = False
     implied: tuple[str, ...] = ()
 
 

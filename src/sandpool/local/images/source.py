@@ -40,6 +40,7 @@ class Wanted:
     digests: tuple[str, ...]
     layers: tuple[LayerSource, ...]
     run: ImageConfig
+    lowest: int = 0  # of the layers, the first that shows; known when they are unpacked
 
 
 class Source(Protocol):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from sandpool.local.errors import NodeError
 from sandpool.local.images import upkeep
+from sandpool.local.images.errors import disk_full, full, pull_error
 from sandpool.local.images.folder import ImageFolder
 from sandpool.local.images.image import Image, RootFs
 from sandpool.local.images.importing import import_archive
@@ -41,7 +43,7 @@ class ImageStore:
 
     def __init__(self, folder: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
         self._folder = ImageFolder(folder, f"{os.getpid()}-{os.urandom(6).hex()}")
-        self._kitchen = Kitchen(self._folder, options, clock)
+        self._kitchen = Kitchen(self._folder, options, clock, asyncio.Semaphore(options.unpackers))
         self._options = options
         self._clock = clock
         self._pulls: Shared[ImageRecord] = Shared()
@@ -75,12 +77,23 @@ class ImageStore:
             case Folder(path):
                 return await asyncio.to_thread(folder_image, reference, path, self._options.allowed_folders)
             case name:
-                record = await self._take(name, holder, policy, tuple(credentials), progress)
-        layers = tuple(map(self._folder.layer_root, record.layers))
+                with self._telling(name):
+                    record = await self._take(name, holder, policy, tuple(credentials), progress)
+        layers = tuple(map(self._folder.layer_root, record.layers[record.lowest :]))
         return Image(reference, record.id, RootFs(layers), record.config)
 
     def release(self, holder: str) -> None:
         self._folder.release(holder)
+
+    @contextmanager
+    def _telling(self, name: Name) -> Iterator[None]:
+        """What the disk does, in a pod's words."""
+        try:
+            yield
+        except OSError as error:
+            if full(error):
+                raise disk_full(str(name), self._folder.root) from error
+            raise pull_error(str(name), f"{error.strerror or error} ({error.filename or self._folder.root})") from error
 
     async def _take(
         self, name: Name, holder: str, policy: str, credentials: tuple[Credential, ...], progress: Tell

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+async def stoppable(step: Callable[[threading.Event], T]) -> T:
+    """Runs a blocking step in a thread. If whoever waits is cancelled, the step is told by its event, and is waited for: it may
+    not go on in a folder that is being removed."""
+    stop = threading.Event()
+    task = asyncio.ensure_future(asyncio.to_thread(step, stop))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop.set()
+        await uninterrupted(_over(task))
+        raise
+
+
+async def _over(task: asyncio.Future[Any]) -> None:
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # retrieved: the cancellation goes before
 
 
 async def uninterrupted(step: Coroutine[Any, Any, T]) -> T:

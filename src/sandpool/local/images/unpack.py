@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -22,11 +23,13 @@ _WHITEOUT, _RESERVED, _OPAQUE = b".wh.", b".wh..wh.", b".wh..wh..opq"
 _LATEST = 253402300799 * 10**9  # the last second that has four digits for its year
 _DISK_BLOCK = 4096
 _MOST_IMPLIED = 10_000
+_USERS = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    owners: bool  # whether owners and setuid bits are kept: root can, an ordinary user cannot
+    owners: bool  # whether owners and setuid bits are kept
+    opaque: tuple[str, ...]  # attributes that mark a folder of which nothing below shows
     entries: int
     path: int
     depth: int
@@ -39,6 +42,9 @@ class Unpacked:
     files: int = 0
     bytes: int = 0  # on disk, about
     skipped: dict[str, int] = field(default_factory=dict)  # kinds of entries that a sandbox's root must not have
+    opaque_root: bool = (
+        False  # nothing below shows; overlayfs does not heed that of a root, so layers below are left out
+    )
     implied: list[str] = field(
         default_factory=list
     )  # folders that no entry describes: what is below decides how they look
@@ -54,8 +60,23 @@ class _Look:
     mtime_ns: int
 
 
-def opaque_attributes(owners: bool) -> tuple[str, ...]:
-    return ("trusted.overlay.opaque", "user.overlay.opaque") if owners else ("user.overlay.opaque",)
+def keeps_owners() -> bool:
+    """Whether files can be given to all users that an image may know. Root of a user namespace often cannot."""
+    if os.geteuid() != 0:
+        return False
+    with open("/proc/self/uid_map", "rb") as file:
+        mapped = [tuple(map(int, line.split())) for line in file]
+    return any(start == 0 and count >= _USERS for start, _, count in mapped)
+
+
+def opaque_attributes(folder: int) -> tuple[str, ...]:
+    """Those that can be written here."""
+    try:
+        os.setxattr(folder, "trusted.overlay.probe", b"")
+        os.removexattr(folder, "trusted.overlay.probe")
+    except OSError:
+        return ("user.overlay.opaque",)
+    return ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
 class Unpacker:
@@ -76,9 +97,16 @@ class Unpacker:
                     raise BadArchive(f"it has more than {self._rules.entries} entries")
                 self._put(entry, archive)
             self._finish()
-        implied = islice((path for path, look in self._looks.items() if look is None and path), _MOST_IMPLIED)
-        self.done.implied = sorted(os.fsdecode(b"/".join(path)) for path in implied)
+        self.done.implied = sorted(islice(self._implied(), _MOST_IMPLIED))
         return self.done
+
+    def _implied(self) -> Iterator[str]:
+        """Names that are not text are left out: no builder that leaves folders out writes such."""
+        for path, look in {(): None, **self._looks}.items():
+            if look is None:
+                name = b"/".join(path).decode(errors="replace")
+                if "\ufffd" not in name:
+                    yield name
 
     def _put(self, entry: Entry, archive: TarReader) -> None:
         path = split(entry.path, self._rules.path, self._rules.depth)
@@ -235,8 +263,10 @@ class Unpacker:
             self._make_opaque(path)
 
     def _make_opaque(self, path: Path) -> None:
+        if not path:
+            self.done.opaque_root = True
         fd = self._tree.folder(path)
-        for attribute in opaque_attributes(self._rules.owners):
+        for attribute in self._rules.opaque:
             try:
                 os.setxattr(fd, attribute, b"y")
             except OSError as error:

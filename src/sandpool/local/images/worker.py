@@ -19,7 +19,7 @@ from typing import IO
 
 from sandpool.local.images.streams import Measured, opened
 from sandpool.local.images.tar import BadArchive, Readable, TarReader
-from sandpool.local.images.unpack import Rules, Unpacked, Unpacker, opaque_attributes
+from sandpool.local.images.unpack import Rules, Unpacked, Unpacker, keeps_owners, opaque_attributes
 
 RECORD, ROOT = "layer.json", "root"
 _PR_SET_PDEATHSIG = 1
@@ -57,10 +57,10 @@ class _Telling:
         return self._file.seek(offset, whence)
 
 
-def unpack(blob: IO[bytes], root: int, job: Job, owners: bool) -> Unpacked:
+def unpack(blob: IO[bytes], root: int, job: Job, owners: bool, opaque: tuple[str, ...]) -> Unpacked:
     """Raises BadArchive also if what comes out is not what the image's config promised."""
     stream = Measured(opened(blob), job.most)
-    done = Unpacker(root, Rules(owners, job.entries, job.path, job.depth)).unpack(TarReader(stream))
+    done = Unpacker(root, Rules(owners, opaque, job.entries, job.path, job.depth)).unpack(TarReader(stream))
     stream.drain()
     if job.diff_id and stream.digest != job.diff_id:
         raise BadArchive(f"unpacked, its digest is {stream.digest} where the image's config says {job.diff_id}")
@@ -68,21 +68,22 @@ def unpack(blob: IO[bytes], root: int, job: Job, owners: bool) -> Unpacked:
 
 
 def carry_out(job: Job) -> dict[str, object]:
-    owners = os.geteuid() == 0
+    owners = keeps_owners()
     target = os.open(job.target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        opaque = opaque_attributes(target)
         os.mkdir(ROOT, 0o700, dir_fd=target)
         root = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target)
         try:
             with open(job.blob, "rb") as file:
-                done = unpack(_told(file), root, job, owners)
+                done = unpack(_told(file), root, job, owners, opaque)
         finally:
             os.close(root)
         record = {
             "diff_id": job.diff_id,
             "owners": owners,
             "whiteouts": "device",
-            "opaque": opaque_attributes(owners),
+            "opaque": opaque,
             **asdict(done),
         }
         _write_record(target, record)

@@ -1,4 +1,4 @@
-"""The unpacking process as the event loop sees it: started for one pull, given one layer after the other, ended with it."""
+"""The unpacking process as the event loop sees it: started for a layer, killed if nobody waits for it any more."""
 
 from __future__ import annotations
 

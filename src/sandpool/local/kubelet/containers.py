@@ -13,6 +13,8 @@ from sandpool.local.kubelet.pods import Json, NodeContainer, NodePod
 from sandpool.local.kubelet.restarts import delay, due_at, policy_of, restarts
 from sandpool.model import times
 
+_LONGEST_MESSAGE = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
@@ -24,14 +26,19 @@ class Trouble:
     container: str = ""
 
 
-def creating(specs: Sequence[NodeContainer], usual: str, trouble: Trouble | None = None) -> list[Json]:
-    """The statuses of containers of which there is nothing yet."""
+def creating(
+    specs: Sequence[NodeContainer], usual: str, trouble: Trouble | None = None, before: Iterable[Json] = ()
+) -> list[Json]:
+    """The statuses of containers of which there is nothing yet, or nothing any more: what was counted `before` stays."""
     shown = []
+    known = {status.get("name"): status for status in before}
     for spec in specs:
         state = Waiting(usual)
         if trouble is not None and trouble.container in ("", spec.name):
             state = Waiting(trouble.reason, trouble.message)
-        shown.append(_status(spec, RunningContainer(spec.name, state), _waiting(state)))
+        old = known.get(spec.name) or {}
+        kept = {name: old[name] for name in ("restartCount", "lastState") if old.get(name)}
+        shown.append(_status(spec, RunningContainer(spec.name, state), _waiting(state)) | kept)
     return shown
 
 
@@ -143,7 +150,7 @@ def _state(state: State, container_id: str) -> Json:
 
 
 def _waiting(state: Waiting) -> Json:
-    said = {"reason": state.reason, "message": state.message}
+    said = {"reason": state.reason, "message": _text(state.message)}
     return {"waiting": {name: text for name, text in said.items() if text}}
 
 
@@ -154,8 +161,13 @@ def _terminated(end: Exit, container_id: str) -> Json:
         "startedAt": times.seconds(end.started_at or end.at),
         "finishedAt": times.seconds(end.at),
     }
-    more = {"signal": end.signal, "message": end.message, "containerID": container_id}
+    more = {"signal": end.signal, "message": _text(end.message), "containerID": container_id}
     return ended | {name: value for name, value in more.items() if value}
+
+
+def _text(words: str) -> str:
+    """Some of it was written by the container: no more than Kubernetes shows, and nothing that is no text."""
+    return words[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()
 
 
 # The way back

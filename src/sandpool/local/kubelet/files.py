@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -219,11 +219,3 @@ def _binary(text: str, name: str, key: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise Unresolved(FAILED_MOUNT, f'binaryData key {key} of configmap "{name}" is not base64') from None
-
-
-def claim_uids(volumes: Sequence[VolumeSpec]) -> Iterator[str]:
-    return (volume.source.uid for volume in volumes if isinstance(volume.source, Claim))
-
-
-def by_name(volumes: Sequence[VolumeSpec]) -> Mapping[str, VolumeSpec]:
-    return {volume.name: volume for volume in volumes}

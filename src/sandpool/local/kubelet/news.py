@@ -73,10 +73,7 @@ def _of_container(pod: NodePod, old: RunningContainer | None, new: RunningContai
     if _pulling(before) and not _pulling(new.state) and not _held_up(new.state):
         yield News(Kind.NORMAL, PodEvent.PULLED, f'Successfully pulled image "{image}"')
     match new.state:
-        case Waiting(reason, message) if not isinstance(before, Waiting) or (before.reason, before.message) != (
-            reason,
-            message,
-        ):
+        case Waiting(reason, message) if before != new.state and not (_pulling(before) and _pulling(new.state)):
             yield from _of_waiting(reason, message, image)
         case Started(at) if not isinstance(before, Started) or before.at != at:
             yield News(Kind.NORMAL, PodEvent.CREATED, f"Created container {new.name}", routine=True)

@@ -1,7 +1,8 @@
 """Asks the probes of running containers when they are due. What the answers mean is in course.py.
 
-A probe that is due waits for its turn: only so many are asked at once, commands fewer than connections, so that thousands of
-pods cannot swamp the loop, and pods that let us wait cannot keep others from being asked for longer than their timeouts.
+A probe that is due waits for its turn: only so many begin at once, commands fewer than connections, so that thousands of pods cannot
+swamp the loop. One that takes long gives its place back after a second and goes on without it, so that pods which let us wait
+cannot keep others from being asked. Hooks wait for nobody.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ HEALTHY: Mapping[str, Health] = {}
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """How many are asked at once."""
+    """How many are asked at once, and for how many seconds one keeps its place."""
 
     commands: int = 16
     connections: int = 128
+    patience: float = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -52,9 +54,15 @@ class _Run:
 
 
 class _Lane:
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: float) -> None:
         self.free = width
         self.waiting: deque[tuple[_Run, Which]] = deque()
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    lane: _Lane
+    held: bool = True
 
 
 class Prober:
@@ -66,7 +74,9 @@ class Prober:
         self._changed = changed
         self._told = told
         self._runs: dict[Uid, dict[str, _Run]] = {}
+        self._patience = widths.patience
         self._commands, self._connections = _Lane(widths.commands), _Lane(widths.connections)
+        self._hooks = _Lane(float("inf"))
         self._group: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
@@ -76,8 +86,8 @@ class Prober:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self._pump(self._commands)
-            self._pump(self._connections)
+            for lane in (self._hooks, self._commands, self._connections):
+                self._pump(lane)
             try:
                 await asyncio.Event().wait()
             finally:
@@ -95,6 +105,9 @@ class Prober:
         if not tended:
             return HEALTHY
         states = {container.name: container for container in (*seen.init, *seen.containers)}
+        if seen.paused:  # nobody could answer: what was known stays
+            self.forget(uid)
+            return {one.name: _known(pod, states[one.name]) for one in tended if one.name in states}
         health: dict[str, Health] = {}
         for container in tended:
             there = states.get(container.name)
@@ -114,13 +127,8 @@ class Prober:
         if known is not None and known.began == began:
             return known
         self._drop(uid, container.name)
-        before = _before(pod, container.name, began)
-        course = begin(
-            container,
-            self._clock.monotonic(),
-            started=bool(before.get("started")),
-            ready=bool(before.get("ready")),
-        )
+        before = _known(pod, there)
+        course = begin(container, self._clock.monotonic(), started=before.started, ready=before.ready)
         run = _Run(Asked(uid, container), began, course)
         self._runs.setdefault(uid, {})[container.name] = run
         self._arrange(run)
@@ -148,20 +156,30 @@ class Prober:
 
     def _due(self, run: _Run, which: Which) -> None:
         lane = self._commands if run.course.lines[which].spec.exec is not None else self._connections
+        lane = self._hooks if which is Which.POST_START else lane
         lane.waiting.append((run, which))
         self._pump(lane)
 
     def _pump(self, lane: _Lane) -> None:
         while self._group is not None and lane.free and lane.waiting:
             run, which = lane.waiting.popleft()
-            if not run.over:
-                lane.free -= 1
-                run.asking[which] = task = self._group.create_task(self._turn(run, which))
-                task.add_done_callback(partial(self._freed, lane))
+            if run.over:
+                continue
+            lane.free -= 1
+            place = _Place(lane)
+            timer = self._clock.call_later(self._patience, partial(self._give_back, place))
+            run.asking[which] = task = self._group.create_task(self._turn(run, which))
+            task.add_done_callback(partial(self._done, place, timer))
 
-    def _freed(self, lane: _Lane, task: asyncio.Task[None]) -> None:
-        lane.free += 1
-        self._pump(lane)
+    def _done(self, place: _Place, timer: Timer, task: asyncio.Task[None]) -> None:
+        timer.cancel()
+        self._give_back(place)
+
+    def _give_back(self, place: _Place) -> None:
+        if place.held:
+            place.held = False
+            place.lane.free += 1
+            self._pump(place.lane)
 
     async def _turn(self, run: _Run, which: Which) -> None:
         line = run.course.lines[which]
@@ -186,12 +204,12 @@ class Prober:
         self._arrange(run)
 
 
-def _before(pod: NodePod, name: str, began: tuple[datetime, int]) -> dict[str, object]:
-    """What the API says of this very run, if it does: we may have been restarted."""
+def _known(pod: NodePod, there: RunningContainer) -> Health:
+    """What the API says of this very run of a container, if it does: we may have been restarted."""
     statuses = (*(pod.status.get("containerStatuses") or ()), *(pod.status.get("initContainerStatuses") or ()))
+    began = times.seconds(there.state.at) if isinstance(there.state, Started) else ""
     for status in statuses:
         since = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-        if status.get("name") == name and (since, status.get("restartCount")) == (times.seconds(began[0]), began[1]):
-            known: dict[str, object] = status
-            return known
-    return {}
+        if status.get("name") == there.name and (since, status.get("restartCount")) == (began, there.restarts):
+            return Health(bool(status.get("started")), bool(status.get("ready")))
+    return Health(started=False, ready=False)

@@ -39,8 +39,12 @@ def accepted(pod: NodePod, host: str, trouble: Trouble | None, now: datetime) ->
         pod,
         {
             "phase": phase.value,
-            "initContainerStatuses": containers.creating(pod.spec.init_containers, "PodInitializing", trouble),
-            "containerStatuses": containers.creating(pod.spec.containers, waiting, trouble),
+            "initContainerStatuses": containers.creating(
+                pod.spec.init_containers, "PodInitializing", trouble, pod.status.get("initContainerStatuses") or ()
+            ),
+            "containerStatuses": containers.creating(
+                pod.spec.containers, waiting, trouble, pod.status.get("containerStatuses") or ()
+            ),
         },
         _verdicts(pod, None, phase),
         host,
@@ -145,7 +149,9 @@ def ready_differs(pod: NodePod, status: Json) -> bool:
 
 def foreign(pod: NodePod) -> list[Json]:
     """Conditions that somebody else keeps on the pod."""
-    return [condition for condition in pod.status.get("conditions") or () if condition.get("type") not in (*OURS, NOTED)]
+    return [
+        condition for condition in pod.status.get("conditions") or () if condition.get("type") not in (*OURS, NOTED)
+    ]
 
 
 def _complete(pod: NodePod, fields: Json, verdicts: Sequence[_Verdict], host: str, now: datetime) -> Json:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandpool.local.volumes import content, images
@@ -34,6 +35,7 @@ class Places:
     pods: Path
     claims: Path
     memory: Path | None
+    claiming: threading.Lock = field(default_factory=threading.Lock)  # pods may share a claim; it is made once
 
     def of_pod(self, uid: str) -> tuple[Path, ...]:
         return (self.pods / uid, *((self.memory / uid,) if self.memory is not None else ()))
@@ -50,7 +52,8 @@ def made(places: Places, options: VolumeOptions, uid: str, spec: VolumeSpec, gro
             return _content(name, places, uid, files, group)
         case Claim() as claim:
             folder = places.claims / folder_name(claim.uid, "the uid of a claim")
-            return _sized(name, folder, claim.size, group, options, read_only=claim.read_only)
+            with places.claiming:
+                return _sized(name, folder, claim.size, group, options, read_only=claim.read_only)
         case HostPath() as path:
             return Volume(name, path=host_path(name, path, options.host_paths))
 

@@ -49,13 +49,17 @@ LATER = Trouble("Why", "message", since=90.0, retry_at=200.0)
         (PodView(init=(FAILED,), containers=(B,), made=True), Rest()),
         (PodView(init=(Part("a", Stage.ENDED, code=1, again=True),), containers=(B,), made=True), Begin("a")),
         (PodView(init=(DONE,), containers=(B,), made=True), Begin("b")),
+        (PodView(init=(NEW,), containers=(Part("c", Stage.ENDED), B), made=True), Begin("a")),
+        (PodView(init=(NEW,), containers=(RUNS, B), made=True, initialized=True), Begin("b")),
         (PodView(init=(DONE, Part("c"), Part("d")), containers=(B,), made=True), Begin("c")),
         (PodView(init=(Part("c", trouble=LATER), Part("d")), containers=(B,), made=True), Rest(200.0)),
         # sidecars
         (PodView(init=(Part("s", sidecar=True),), containers=(B,), made=True), Begin("s")),
         (PodView(init=(Part("s", Stage.RUNS, sidecar=True),), containers=(B,), made=True), Begin("b")),
         (
-            PodView(init=(Part("s", Stage.ENDED, sidecar=True, again=True),), containers=(RUNS,), made=True),
+            PodView(
+                init=(Part("s", Stage.ENDED, sidecar=True, again=True),), containers=(RUNS,), made=True, initialized=True
+            ),
             Begin("s"),
         ),
         # the end

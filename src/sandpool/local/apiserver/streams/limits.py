@@ -13,7 +13,7 @@ class StreamLimits:
     answers: int = 1024 * 1024  # bytes of answers to frames that wait for a client that does not read
     opening: float = 30.0  # seconds for a client to open the streams that it needs
     stuck: float = 60.0  # seconds that one forwarded connection may hold up the others of its client
-    quiet: float = 15.0  # seconds between signs of life to the client
+    quiet: float = 10.0  # seconds between signs of life to the client, and between looks whether it is there
     idle: float = 4 * 3600.0  # seconds without a byte either way before a connection is ended
     linger: float = 5.0  # seconds for the client to close after the end
     first_line: float = 1.0  # seconds that a log may take to begin before the answer begins without it

@@ -7,11 +7,15 @@ what nobody here reads stays with the client.
 from __future__ import annotations
 
 import asyncio
+import select
 from collections import deque
 from typing import Final, Protocol
 
 UNREAD: Final = 256 * 1024
 """Bytes that wait here before the client is not read on."""
+
+
+_CLOSED: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR  # the first is Linux's
 
 
 class Gone(Exception):
@@ -109,8 +113,18 @@ class Pipe:
         return data
 
     async def gone(self) -> None:
-        """Waits until the client has left: also while nobody reads, behind data that nobody takes."""
+        """Waits until the client has left, as far as that is known; see `hung_up`."""
         await self._gone.wait()
+
+    def hung_up(self) -> bool:
+        """Whether the client's end is closed. Asks the kernel: a TLS transport that is not read on, because nobody takes what
+        came, keeps the client's end to itself, and drops what is written to it."""
+        sock = self._transport.get_extra_info("socket")
+        if self._gone.is_set() or sock is None or sock.fileno() < 0:
+            return True
+        asked = select.poll()
+        asked.register(sock.fileno(), _CLOSED)
+        return bool(asked.poll(0))
 
     async def write(self, data: bytes) -> None:
         async with self._turn:  # else all who wait would write at once when there is room for one

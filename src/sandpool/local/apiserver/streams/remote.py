@@ -145,7 +145,7 @@ async def _work(line: Line, streams: Streams, run: Run) -> None:
 
 async def watch_over(sign_of_life: Callable[[], Awaitable[None]], pipe: Pipe, limits: StreamLimits) -> None:
     """Returns when the client has left, or no byte has passed for very long. Until then the client hears now and then that we
-    are here, and we notice that it is not: a write fails, also where nothing is read because nobody takes it."""
+    are here."""
     loop = asyncio.get_running_loop()
     while (left := pipe.stirred + limits.idle - loop.time()) > 0:
         try:
@@ -153,7 +153,8 @@ async def watch_over(sign_of_life: Callable[[], Awaitable[None]], pipe: Pipe, li
                 await pipe.gone()
             return
         except TimeoutError:
-            pass
+            if pipe.hung_up():
+                return
         try:
             await sign_of_life()
         except Gone:

@@ -189,10 +189,7 @@ class _Upgraded:
         self._limits = limits
 
     async def deliver(self, receive: Receive, send: Send) -> None:
-        while (message := await receive()).get("more_body"):
-            pass  # the connection changes hands where the request ends
-        if message["type"] != "http.disconnect":
-            await self._serve(self._upgrade(self._asked.headers, self._limits.answers))
+        await self._serve(self._upgrade(self._asked.headers, self._limits.answers))
 
 
 class _Counted:

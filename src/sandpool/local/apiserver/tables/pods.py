@@ -15,15 +15,29 @@ def _statuses(pod: Json, kind: str = "containerStatuses") -> list[Json]:
     return (pod.get("status") or {}).get(kind) or []
 
 
+def _sidecars(pod: Json) -> set[str]:
+    """Init containers that run as long as the pod: they count like its other containers."""
+    init = (pod.get("spec") or {}).get("initContainers") or ()
+    return {one.get("name", "") for one in init if one.get("restartPolicy") == "Always"}
+
+
+def _lasting(pod: Json) -> list[Json]:
+    sidecars = _sidecars(pod)
+    init = [status for status in _statuses(pod, "initContainerStatuses") if status.get("name") in sidecars]
+    return init + _statuses(pod)
+
+
 def _ready(pod: Json) -> str:
-    ready = sum(1 for status in _statuses(pod) if status.get("ready") and "running" in (status.get("state") or {}))
-    return f"{ready}/{len((pod.get('spec') or {}).get('containers') or ())}"
+    ready = sum(1 for status in _lasting(pod) if status.get("ready") and "running" in (status.get("state") or {}))
+    return f"{ready}/{len((pod.get('spec') or {}).get('containers') or ()) + len(_sidecars(pod))}"
 
 
 def _status(pod: Json) -> str:
     status = pod.get("status") or {}
     reason = status.get("reason") or status.get("phase") or "Unknown"
-    reason = _of_containers(pod, _of_init(pod) or "") or _of_init(pod) or reason
+    init = _of_init(pod)
+    initialising = bool(init) and not _condition(pod, "Initialized")
+    reason = ("" if initialising else _of_containers(pod)) or init or reason
     if pod["metadata"].get("deletionTimestamp"):
         return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
     return str(reason)
@@ -47,9 +61,7 @@ def _of_init(pod: Json) -> str:
     return ""
 
 
-def _of_containers(pod: Json, initialising: str) -> str:
-    if initialising:
-        return ""
+def _of_containers(pod: Json) -> str:
     reason, running = "", False
     for status in reversed(_statuses(pod)):
         state = status.get("state") or {}
@@ -60,8 +72,13 @@ def _of_containers(pod: Json, initialising: str) -> str:
         elif status.get("ready") and "running" in state:
             running = True
     if reason == "Completed" and running:
-        return "Running"
+        return "Running" if _condition(pod, "Ready") else "NotReady"
     return reason
+
+
+def _condition(pod: Json, type_: str) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == type_ and c.get("status") == "True" for c in conditions)
 
 
 def _ending(ended: Json) -> str:
@@ -73,7 +90,8 @@ def _ending(ended: Json) -> str:
 
 
 def _restarts(pod: Json, now: datetime) -> str:
-    statuses = _statuses(pod)
+    initialising = bool(_of_init(pod)) and not _condition(pod, "Initialized")
+    statuses = _statuses(pod, "initContainerStatuses") if initialising else _lasting(pod)
     count = sum(status.get("restartCount") or 0 for status in statuses)
     ends = [((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for status in statuses]
     last = max((end for end in ends if end), default=None)

@@ -7,19 +7,24 @@ process itself is in. What cannot be written is not enforced, and is told.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandpool.local.backends.namespaces.forked.cgroup_files import Group, Setting, read, write
+from sandpool.local.backends.namespaces.forked.frames import Refused
+from sandpool.local.backends.namespaces.forked.processes import descendants, listed
 from sandpool.local.backends.namespaces.forked.removal import remove_cgroups
 from sandpool.local.backends.runtime import Limits
+from sandpool.local.errors import NodeError
 
 PERIOD = 100_000
 LEAST_QUOTA = 1_000
 LIMITING = ("memory", "cpu", "pids")
 FREEZER, UNIFIED, ACCOUNTING = "freezer", "unified", "cpuacct"
 WANTED = (*LIMITING, FREEZER, ACCOUNTING)
+ASIDE = "-main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,23 @@ def keyed(text: str, key: str) -> int:
     return 0
 
 
+def step_aside(folder: str, leaf: str) -> None:
+    """Moves this process and its own out of a group, if nobody else is in it."""
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        family = {os.getpid(), *descendants(listed(proc), os.getpid())}
+    finally:
+        os.close(proc)
+    members = [int(pid) for pid in read(f"{folder}/cgroup.procs").split()]
+    if not family.issuperset(members):
+        raise OSError(errno.EBUSY, "others are in the same group", folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(leaf)
+    for pid in members:
+        with contextlib.suppress(ProcessLookupError):
+            write(f"{leaf}/cgroup.procs", str(pid))
+
+
 @dataclass(slots=True)
 class Cgroups:
     """The groups of one installation. `places` are the parents of its sandboxes' groups, by controller."""
@@ -176,47 +198,73 @@ class Cgroups:
 
     def open(self, limits: Limits) -> None:
         """Takes away what an earlier process left, and makes the parents; `limits` are those of all sandboxes together."""
-        own = self._located()
-        self.notes = []
-        for folder in dict.fromkeys(place.folder for place in own.values()):
-            self._open_parent(folder, {name: place for name, place in own.items() if place.folder == folder}, limits)
+        self.places, self.notes = {}, []
+        for folder, here in folders(self._located()).items():
+            if self._open_parent(folder, here):
+                self._limit(here, limits)
 
     def _located(self) -> dict[str, Place]:
         hierarchies, membership = (
             parse_mounts(read("/proc/self/mountinfo")),
             parse_membership(read("/proc/self/cgroup")),
         )
+        membership = {name: path.removesuffix(f"/{self.name}{ASIDE}") for name, path in membership.items()}
         unified = locate(hierarchies, membership, frozenset()).get(UNIFIED)
         offered = read(f"{unified.folder}/cgroup.controllers").split() if unified else []
-        return locate(hierarchies, membership, frozenset(offered))
+        found = locate(hierarchies, membership, frozenset(offered))
+        top = next((hierarchy.folder for hierarchy in hierarchies if hierarchy.version == 2), None)
+        if unified is not None and top is not None and top != unified.folder:
+            found = self._chosen(found, unified.folder, top)
+        return found
 
-    def _open_parent(self, folder: str, here: Mapping[str, Place], limits: Limits) -> None:
+    def _chosen(self, found: dict[str, Place], own: str, top: str) -> dict[str, Place]:
+        """Version 2 hands controllers down only from groups without processes. Below our own group is best: what limits us
+        limits sandboxes, too. If others live there, below the top, where root may."""
+        if all(self._handed(own, name) for name, place in found.items() if place.folder == own and name != UNIFIED):
+            return found
+        if not os.access(top, os.W_OK):
+            return found
+        return {name: Place(2, top) if place.folder == own else place for name, place in found.items()}
+
+    def _handed(self, folder: str, name: str) -> bool:
+        try:
+            if name not in read(f"{folder}/cgroup.subtree_control").split():
+                self._hand_down(folder, name)
+        except OSError as error:
+            self.notes.append(f"{name}: {folder} does not hand it down ({(error.strerror or '').lower()})")
+            return False
+        return True
+
+    def _hand_down(self, folder: str, name: str) -> None:
+        try:
+            write(f"{folder}/cgroup.subtree_control", f"+{name}")
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            step_aside(folder, f"{folder}/{self.name}{ASIDE}")
+            write(f"{folder}/cgroup.subtree_control", f"+{name}")
+
+    def _open_parent(self, folder: str, here: Mapping[str, Place]) -> bool:
         parent = f"{folder}/{self.name}"
         try:
             remove_cgroups([parent] if os.path.isdir(parent) else [])
             os.mkdir(parent)
         except OSError as error:
             self.notes.append(f"{'/'.join(here)}: {folder} is not writable ({(error.strerror or '').lower()})")
-            return
+            return False
+        except Refused as refused:
+            raise NodeError(refused.reason, refused.message) from refused
         for name, place in here.items():
-            if self._enabled(place, name, parent):
+            if place.version == 1 or name == UNIFIED or (self._handed(folder, name) and self._handed(parent, name)):
                 self.places[name] = Place(place.version, parent)
+        return True
+
+    def _limit(self, here: Mapping[str, Place], limits: Limits) -> None:
+        for name in here:
+            if (place := self.places.get(name)) is not None:
                 for file, value, _ in settings(place.version, name, limits):
                     with contextlib.suppress(OSError):
-                        write(f"{parent}/{file}", value)
-
-    def _enabled(self, place: Place, name: str, parent: str) -> bool:
-        """Version 2 hands a controller down step by step."""
-        if place.version == 1 or name == UNIFIED:
-            return True
-        try:
-            for folder in (place.folder, parent):
-                if name not in read(f"{folder}/cgroup.subtree_control").split():
-                    write(f"{folder}/cgroup.subtree_control", f"+{name}")
-        except OSError as error:
-            self.notes.append(f"{name}: {place.folder} does not hand it down ({(error.strerror or '').lower()})")
-            return False
-        return True
+                        write(f"{place.folder}/{file}", value)
 
     def close(self) -> None:
         remove_cgroups(list(dict.fromkeys(place.folder for place in self.places.values())))

@@ -41,6 +41,10 @@ class ForkServer:
     def alive(self) -> bool:
         return self._channel is not None and self._channel.open
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
     async def start(self) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:

@@ -24,6 +24,7 @@ from sandpool.local.backends.base import (
 )
 from sandpool.local.backends.pods.ends import exit_of
 from sandpool.local.backends.pods.folders import Folders
+from sandpool.local.backends.pods.left import Left
 from sandpool.local.backends.pods.logs import files
 from sandpool.local.backends.pods.logs.reading import Wanted, read_log
 from sandpool.local.backends.pods.options import PodsOptions
@@ -37,7 +38,7 @@ from sandpool.local.errors import NodeError
 from sandpool.local.images.port import Images
 from sandpool.local.network.port import Network
 from sandpool.local.volumes.port import Volumes
-from sandpool.loop.clock import Clock, Timer
+from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Uid
 from sandpool.telemetry.log import logger
 
@@ -70,10 +71,7 @@ class PodsBackend:
         self._changed: Changed = _nobody
         self._pods: dict[Uid, Pod] = {}
         self._tasks: dict[Uid, asyncio.Task[None]] = {}
-        self._left: set[Uid] = set()
-        self._removing = Uid("")
-        self._sweep: Timer | None = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._left: Left | None = None
         self._around: Around | None = None
 
     @property
@@ -87,25 +85,25 @@ class PodsBackend:
         threads = Threads("pods", _THREADS)
         self._around = Around(self._clock, threads, Threads("logs", _THREADS), self._options)
         self._changed = changed
-        await self._runtime.open()
-        self._left = set(await threads.run(self._folders.left))
-        if self._left:
-            log.info("found what an earlier process left", pods=len(self._left))
-            self._sweep = self._clock.call_later(self._options.kept, self._begin_sweep)
+        try:
+            await self._runtime.open()
+            self._left = Left(self._folders, self._volumes, self._clock, threads)
+            await self._left.find(self._options.kept)
+        except OSError as error:
+            await self.close()
+            raise BackendError("FolderUnusable", f"what an earlier process left cannot be removed: {error}") from error
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         self._changed = _nobody
-        if self._sweep is not None:
-            self._sweep.cancel()
-        tasks = [*self._tasks.values(), *([self._sweeping] if self._sweeping is not None else [])]
-        for task in tasks:
+        if self._left is not None:
+            await self._left.close()
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        left = await asyncio.gather(*(pod.leave() for pod in self._pods.values()), return_exceptions=True)
-        for uid, error in zip(self._pods, left, strict=True):
-            if error is not None:
-                log.warning("pod not ended", uid=uid, error=str(error))
-            self._images.release(uid)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*(self._leave(pod) for pod in self._pods.values()))
         self._pods.clear()
         self._tasks.clear()
         await self._runtime.close()
@@ -113,6 +111,14 @@ class PodsBackend:
             self._around.threads.close()
             self._around.log_threads.close()
             self._around = None
+
+    async def _leave(self, pod: Pod) -> None:
+        try:
+            await pod.leave()
+        except Exception as error:  # the runtime's own end comes after this one
+            log.warning("pod not ended", pod=str(pod.workload.key), error=str(error))
+            await pod.room.detach()
+        self._images.release(pod.workload.uid)
 
     def look(self, uid: Uid) -> Running | None:
         pod = self._pods.get(uid)
@@ -125,10 +131,11 @@ class PodsBackend:
         if workload.uid in self._pods:
             return
         check_pod(workload.spec)
-        if workload.uid == self._removing and self._sweeping is not None:
-            await asyncio.wait([self._sweeping])
         pod = Pod(workload, self._parts())
-        self._left.discard(workload.uid)
+        if self._left is not None:
+            await self._left.take(workload.uid)
+        if workload.uid in self._pods:  # by somebody who waited for the same
+            return
         self._pods[workload.uid] = pod
         self._tasks[workload.uid] = asyncio.create_task(self._live(pod))
         self._changed(workload.uid)
@@ -227,23 +234,6 @@ class PodsBackend:
         if pod is None:
             raise UnknownPod(uid)
         return pod
-
-    # What an earlier process left
-
-    def _begin_sweep(self) -> None:
-        self._sweeping = asyncio.create_task(self._remove_left())
-
-    async def _remove_left(self) -> None:
-        """Pods that were not started again are gone for good."""
-        threads = self._parts().around.threads
-        while self._left:
-            self._removing = uid = self._left.pop()
-            try:
-                await self._volumes.remove(uid)
-                await threads.run(self._folders.of(uid).remove)
-            except (NodeError, OSError) as error:
-                log.warning("not removed", uid=uid, error=str(error))
-        self._removing = Uid("")
 
 
 def _no_log(pod: Pod, container: str, *, previous: bool) -> str:

@@ -26,14 +26,28 @@ from sandpool.local.images.image import Image
 _FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 
 
-async def begin_container(slot: Slot, room: Room, parts: Parts, started: Callable[[Slot, Run], None]) -> None:
+async def begin_container(
+    slot: Slot, room: Room, parts: Parts, started: Callable[[Slot, Run], None], tell: Callable[[], None]
+) -> None:
     """NodeError if it has to be tried again later. A command that cannot be started is an end, and no error. `started` is called
-    if it runs, even if this is cancelled meanwhile."""
+    if it runs, even if this is cancelled meanwhile; `tell` when the slot looks different."""
     spec, workload = slot.spec, room.workload
+
+    def progress(words: str) -> None:
+        slot.progress = words
+        tell()
+
     check_container(spec)
-    image = await parts.images.take(
-        spec.image, holder=workload.uid, policy=spec.image_pull_policy, credentials=workload.credentials
-    )
+    try:
+        image = await parts.images.take(
+            spec.image,
+            holder=workload.uid,
+            policy=spec.image_pull_policy,
+            credentials=workload.credentials,
+            progress=progress,
+        )
+    finally:
+        slot.progress = ""
     await unbroken(_start(slot, image, room, parts, started))
 
 

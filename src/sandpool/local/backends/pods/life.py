@@ -52,6 +52,7 @@ class PodView:
     init: tuple[Part, ...] = ()
     containers: tuple[Part, ...] = ()
     made: bool = False
+    initialized: bool = False  # the init containers are through, and not asked again
     stopping: bool = False
     asked: bool = False  # the containers were told to end
     paused: bool = False
@@ -97,7 +98,7 @@ def next_step(view: PodView, now: float) -> Step:
     if view.paused:
         return Rest()  # what is started in something frozen would freeze, too
     for part in view.init:
-        if not _passed(part, view):
+        if not view.initialized and not _passed(part):
             return _begin((part,), now)
     return _begin((*(part for part in view.init if part.sidecar), *view.containers), now)
 
@@ -109,10 +110,8 @@ def _end(view: PodView, now: float) -> Step:
     return _after(view.trouble, now) or TakeAway()
 
 
-def _passed(part: Part, view: PodView) -> bool:
-    """Whether the containers after this init container may start. Once they have, it is not asked again."""
-    if any(main.stage is not Stage.NEW for main in view.containers):
-        return True
+def _passed(part: Part) -> bool:
+    """Whether the containers after this init container may start."""
     if part.sidecar:
         return part.stage is not Stage.NEW
     return part.stage is Stage.ENDED and part.code == 0 and not part.again

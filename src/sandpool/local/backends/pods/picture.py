@@ -16,6 +16,7 @@ class Facts:
     """What is known of a pod beside its containers. Times are monotonic."""
 
     made: bool = False
+    initialized: bool = False
     trouble: Trouble | None = None
     ends_at: float = inf  # finite: it is stopping
     asked: bool = False
@@ -51,6 +52,7 @@ def view(slots: Iterable[Slot], facts: Facts) -> PodView:
         tuple(slot.part for slot in slots if slot.init),
         tuple(slot.part for slot in slots if not slot.init),
         facts.made,
+        facts.initialized,
         facts.stopping,
         facts.asked,
         facts.paused,

@@ -21,6 +21,7 @@ from sandpool.local.backends.pods.parts import Parts
 from sandpool.local.backends.pods.room import Room
 from sandpool.local.backends.pods.run import Run
 from sandpool.local.backends.pods.slot import Slot
+from sandpool.local.backends.pods.threads import unbroken
 from sandpool.local.errors import NodeError
 from sandpool.telemetry.log import logger
 
@@ -163,8 +164,10 @@ class Pod:
                 await self.room.make()
                 self._facts.trouble = None
             case Begin(name):
+                slot = self.slots[name]
+                self._facts.initialized |= not slot.init
                 try:
-                    await begin_container(self.slots[name], self.room, self._parts, self._started)
+                    await begin_container(slot, self.room, self._parts, self._started, self._tell)
                 except NodeError as error:
                     if error.reason == SANDBOX_GONE:
                         await self.room.empty()  # it is made anew
@@ -217,8 +220,8 @@ class Pod:
 
     async def _taken_away(self) -> bool:
         try:
-            await self.leave()
-            await self.room.remove()
+            await unbroken(self.leave())
+            await unbroken(self.room.remove())
         except Exception as error:
             self._stumble(TakeAway(), error)
             return False

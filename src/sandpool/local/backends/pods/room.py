@@ -81,6 +81,9 @@ class Room:
         if self._sandbox is not None:
             await self._sandbox.destroy()
             self._sandbox = None
+        await self.detach()
+
+    async def detach(self) -> None:
         if self._egress is not None:
             self._egress.close()
             self._egress = None

@@ -22,6 +22,7 @@ class Slot:
     ran: bool = False  # the run with the number `restarts` has begun
     again: bool = False
     trouble: Trouble | None = None
+    progress: str = ""  # of its image, while it is being pulled
     run: Run | None = None
     ends_at: float = inf  # monotonic: the run was told to end, by force from then on
 
@@ -58,6 +59,8 @@ class Slot:
             if isinstance(state, Exit):
                 last = state
             state = waiting(self.trouble, self.spec.image, now)
+        elif self.progress and isinstance(state, Waiting):
+            state = Waiting(state.reason, f'Pulling image "{self.spec.image}": {self.progress}')
         return RunningContainer(self.spec.name, state, self.id, self.restarts, last, self.image_id)
 
     def started(self, run: Run, state: Started, container_id: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from sandpool.local.backends.base import BackendError
+
 T = TypeVar("T")
 
 
@@ -15,7 +17,11 @@ class Threads:
         self._pool = ThreadPoolExecutor(count, f"sandpool-{name}")
 
     async def run(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except RuntimeError as error:  # somebody still reads a log
+            raise BackendError("Closed", "this backend has been closed") from error
+        return await work
 
     def close(self) -> None:
         """All that was begun is done when it returns."""

@@ -86,12 +86,17 @@ class Forward:
                 raise EOFError
             return response.parse(head)
         except TimeoutError:
-            status, says = HTTPStatus.GATEWAY_TIMEOUT, "did not answer in time; try again"
+            raise self._refusal(HTTPStatus.GATEWAY_TIMEOUT, "did not answer in time; try again") from None
         except (EOFError, OSError):
-            status, says = HTTPStatus.BAD_GATEWAY, "ended the connection without an answer; try again"
+            raise self.broken() from None
         except Refusal:
-            status, says = HTTPStatus.BAD_GATEWAY, "answered with something that is no HTTP/1.1"
-        raise Refusal(status, "Origin", f"{self._request.host} port {self._request.port} {says}")
+            raise self._refusal(HTTPStatus.BAD_GATEWAY, "answered with something that is no HTTP/1.1") from None
+
+    def broken(self) -> Refusal:
+        return self._refusal(HTTPStatus.BAD_GATEWAY, "ended the connection without an answer; try again")
+
+    def _refusal(self, status: HTTPStatus, says: str) -> Refusal:
+        return Refusal(status, "Origin", f"{self._request.host} port {self._request.port} {says}")
 
     async def _pass(self, target: socket.socket, data: bytes) -> None:
         self._touch()

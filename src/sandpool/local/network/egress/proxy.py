@@ -149,7 +149,9 @@ class EgressProxy:
             if not forward.answered:
                 raise
             reset(client)
-        except OSError:
+        except OSError as error:
+            if not forward.answered:
+                raise forward.broken() from error
             reset(client)  # what it has of the answer is not all of it
             raise
         if not forward.sent:

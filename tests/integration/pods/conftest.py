@@ -1,0 +1,95 @@
+"""A backend of real processes whose parts can be made to fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandpool.local.backends.base import ContainerSpec, Exit, Running, Started, Waiting, Workload, WorkloadSpec
+from sandpool.local.backends.pods.backend import PodsBackend
+from sandpool.local.backends.pods.options import PodsOptions
+from sandpool.local.backends.process.runtime import ProcessRuntime
+from sandpool.loop.clock import SystemClock
+from sandpool.model.metadata import Key, Uid
+from support.faulty_runtime import FaultyRuntime
+from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
+
+QUICK = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2, kept=0.2, log_size=20_000, log_files=3)
+
+
+def a_pod(command: str = "exec sleep 1000", number: int = 1, **fields: Any) -> Workload:
+    spec = ContainerSpec(**{"name": "main", "image": "host", "command": ("sh", "-c", command), **fields})
+    return Workload(Uid(f"uid-{number}"), Key("default", f"pod-{number}"), WorkloadSpec(containers=(spec,)))
+
+
+def runs(seen: Running | None) -> bool:
+    return seen is not None and all(isinstance(one.state, Started) for one in seen.containers)
+
+
+def over(seen: Running | None) -> bool:
+    return seen is not None and all(isinstance(one.state, Exit) for one in seen.containers)
+
+
+def gone(seen: Running | None) -> bool:
+    return seen is None
+
+
+def waits(reason: str) -> Callable[[Running | None], bool]:
+    def waiting(seen: Running | None) -> bool:
+        state = seen.containers[0].state if seen is not None else None
+        return isinstance(state, Waiting) and state.reason == reason
+
+    return waiting
+
+
+@dataclass
+class World:
+    folder: Path
+    options: PodsOptions = QUICK
+    images: HostImages = field(default_factory=HostImages)
+    network: QuietNetwork = field(default_factory=QuietNetwork)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        real = ProcessRuntime(self.folder / "runtime", installation=self.folder.name)
+        self.runtime = FaultyRuntime(real)
+        self.volumes = FolderVolumes(self.folder / "volumes")
+        self.backend = self.make()
+
+    def make(self) -> PodsBackend:
+        return PodsBackend(
+            self.runtime,
+            self.images,
+            self.volumes,
+            self.network,
+            SystemClock(),
+            self.folder / "pods",
+            self.options,
+        )
+
+    async def open(self) -> None:
+        await self.backend.open(lambda uid: self.news.set())
+
+    async def until(self, work: Workload, condition: Callable[[Running | None], bool]) -> Running | None:
+        async with asyncio.timeout(30):
+            while not condition(self.backend.look(work.uid)):
+                self.news.clear()
+                await self.news.wait()
+        return self.backend.look(work.uid)
+
+    async def logs(self, work: Workload, **how: Any) -> bytes:
+        return b"".join([text async for text in self.backend.logs(work.uid, "main", **how)])
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    await world.open()
+    yield world
+    world.runtime.failures.clear()
+    await world.backend.close()

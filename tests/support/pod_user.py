@@ -1,0 +1,84 @@
+"""The life of some pods on each runtime that works for whoever starts this. Prints a line of JSON for each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from sandpool.local.backends.base import Command, ContainerSpec, Exit, Running, Started, Workload, WorkloadSpec
+from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
+from sandpool.local.backends.pods.backend import PodsBackend
+from sandpool.local.backends.process.runtime import ProcessRuntime
+from sandpool.local.backends.runtime import Runtime
+from sandpool.loop.clock import SystemClock
+from sandpool.model.metadata import Key, Uid
+from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
+from support.streams import TestStreams
+
+
+def a_pod(number: int, command: str) -> Workload:
+    spec = ContainerSpec(name="main", image="host", command=("sh", "-c", command))
+    return Workload(Uid(f"uid-{number}"), Key("default", f"pod-{number}"), WorkloadSpec(containers=(spec,)))
+
+
+async def live(runtime: Runtime, folder: Path) -> None:
+    clock, news = SystemClock(), asyncio.Event()
+    backend = PodsBackend(
+        runtime, HostImages(), FolderVolumes(folder / "volumes"), QuietNetwork(), clock, folder / "pods"
+    )
+
+    async def until(work: Workload, kind: type) -> None:
+        def like(seen: Running | None) -> bool:
+            return (
+                seen is None if kind is type(None) else seen is not None and isinstance(seen.containers[0].state, kind)
+            )
+
+        while not like(backend.look(work.uid)):
+            news.clear()
+            await news.wait()
+
+    await backend.open(lambda uid: news.set())
+    try:
+        close_off = ":" if runtime.name == "process" else "mkdir -p /tmp/closed/inner && chmod 0 /tmp/closed"
+        stays = a_pod(1, f"{close_off}; echo up; exec sleep 1000")
+        ends = a_pod(2, "(setsid sleep 1000 &); echo over; exit 3")
+        for work in (stays, ends):
+            await backend.start(work)
+        await until(stays, Started)
+        await until(ends, Exit)
+        assert b"".join([text async for text in backend.logs(ends.uid, "main")]) == b"over\n"
+        streams = TestStreams(b"words")
+        assert (await backend.exec(stays.uid, "main", Command(("cat",)), streams)).code == 0
+        assert streams.text == b"words"
+        for work in (stays, ends):
+            await backend.stop(work.uid, 0)
+            await until(work, type(None))
+        assert [path for path in (folder / "pods").rglob("*") if not path.is_dir()] == []
+    finally:
+        await backend.close()
+
+
+async def main(folder: Path) -> None:
+    installation = f"pods{os.getpid()}"
+    for made in (ProcessRuntime, NamespacesRuntime):
+        own = folder / made.__name__
+        runtime: Runtime = made(own / "runtime", installation=installation)
+        wrong = ""
+        try:
+            probe = await runtime.probe()
+            if probe.available:
+                async with asyncio.timeout(60):
+                    await live(runtime, own)
+            else:
+                wrong = f"skip {probe.message}"
+        except Exception:
+            wrong = traceback.format_exc()
+        print(json.dumps({"name": runtime.name, "wrong": wrong}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,125 @@
+"""Where control groups are, on machines of all kinds, and what is written there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandpool.local.backends.namespaces import cgroups
+from sandpool.local.backends.namespaces.cgroups import Place
+from sandpool.local.backends.runtime import Limits
+
+HYBRID = """
+24 1 0:22 / /proc rw - proc proc rw
+30 24 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+32 24 0:28 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer
+33 24 0:29 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+34 24 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
+UNIFIED = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
+CONTAINER = "30 24 0:26 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+NO_FREEZE = "30 24 0:26 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "own", "offered", "found"),
+    [
+        (
+            HYBRID,
+            "4:memory:/user.slice\n3:cpu,cpuacct:/\n2:freezer:/\n0::/session",
+            frozenset[str](),
+            {
+                "cpu": Place(1, "/sys/fs/cgroup/cpu,cpuacct"),
+                "memory": Place(1, "/sys/fs/cgroup/memory/user.slice"),
+                "unified": Place(2, "/sys/fs/cgroup/unified/session"),
+            },
+        ),
+        (
+            UNIFIED,
+            "0::/user.slice/app",
+            frozenset({"cpu", "memory", "pids", "io"}),
+            {name: Place(2, "/sys/fs/cgroup/user.slice/app") for name in ("cpu", "memory", "pids", "unified")},
+        ),
+        (
+            CONTAINER,
+            "4:memory:/docker/abc/inner",
+            frozenset[str](),
+            {"memory": Place(1, "/sys/fs/cgroup/memory/inner")},
+        ),
+        (CONTAINER, "4:memory:/elsewhere", frozenset[str](), {"memory": Place(1, "/sys/fs/cgroup/memory")}),
+        (CONTAINER, "4:memory:/docker/abcdef", frozenset[str](), {"memory": Place(1, "/sys/fs/cgroup/memory")}),
+        (NO_FREEZE, "2:freezer:/", frozenset[str](), {"freezer": Place(1, "/sys/fs/cgroup/freezer")}),
+        ("", "", frozenset[str](), {}),
+    ],
+    ids=["hybrid", "version 2", "in a container", "outside of it", "not a prefix", "version 1 alone", "none"],
+)
+def test_controllers_are_found_where_they_are(
+    mounts: str, own: str, offered: frozenset[str], found: dict[str, Place]
+) -> None:
+    assert cgroups.locate(cgroups.parse_mounts(mounts), cgroups.parse_membership(own), offered) == found
+
+
+LIMITS = Limits(cpu=0.5, memory=1000, pids=7)
+
+
+def test_limits_are_written_as_each_version_wants_them() -> None:
+    def written(version: int, name: str) -> dict[str, str]:
+        return {file: value for file, value, _ in cgroups.settings(version, name, LIMITS)}
+
+    assert written(1, "memory") == {
+        "memory.limit_in_bytes": "1000", "memory.memsw.limit_in_bytes": "1000", "memory.swappiness": "0",
+    }  # fmt: skip
+    assert written(2, "memory") == {"memory.max": "1000", "memory.swap.max": "0"}
+    assert written(1, "cpu") == {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}
+    assert written(2, "cpu") == {"cpu.max": "50000 100000"}
+    assert written(1, "pids") == written(2, "pids") == {"pids.max": "7"}
+    assert cgroups.settings(2, "cpu", Limits(cpu=0.001)) == [("cpu.max", "1000 100000", True)]
+    assert [cgroups.settings(2, name, Limits()) for name in ("memory", "cpu", "pids")] == [[], [], []]
+
+
+def test_on_version_1_a_container_has_a_group_of_its_own_only_for_limits_of_its_own() -> None:
+    places = {"memory": Place(1, "/m"), "pids": Place(1, "/p")}
+    assert [path for path, _ in cgroups.sandbox_groups(places, "pod", LIMITS)] == ["/m/pod", "/p/pod"]
+    made, joined = cgroups.container_groups(places, "pod", "main", Limits(memory=500))
+    assert ([path for path, _ in made], joined) == (["/m/pod/main"], ["/m/pod/main", "/p/pod"])
+    assert cgroups.container_groups(places, "pod", "main", Limits()) == ([], ["/m/pod", "/p/pod"])
+
+
+def test_on_version_2_processes_are_in_leaves() -> None:
+    places = {name: Place(2, "/u") for name in ("memory", "pids", "unified")}
+    ((path, values),) = cgroups.sandbox_groups(places, "pod", LIMITS)
+    assert path == "/u/pod"
+    assert values[-1] == ("cgroup.subtree_control", "+memory +pids", True)
+    assert cgroups.container_groups(places, "pod", "main", Limits()) == ([("/u/pod/main", [])], ["/u/pod/main"])
+    bare = {"unified": Place(2, "/u")}
+    assert cgroups.sandbox_groups(bare, "pod", LIMITS) == [("/u/pod", [])]
+    assert cgroups.container_groups(bare, "pod", "main", Limits()) == ([], ["/u/pod"])
+
+
+def test_use_is_read_of_both_versions(tmp_path: Path) -> None:
+    def place(version: int, name: str, **files: str) -> Place:
+        folder = tmp_path / f"{version}{name}"
+        (folder / "pod").mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (folder / "pod" / file.replace("_", ".", 1)).write_text(text)
+        return Place(version, str(folder))
+
+    one = cgroups.Cgroups("x")
+    one.places = {
+        "memory": place(1, "memory", memory_usage_in_bytes="5000\n", memory_stat="cache 1\ntotal_inactive_file 1000\n",
+                        memory_oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
+        "cpuacct": place(1, "cpuacct", cpuacct_usage="1500000000\n"),
+        "pids": place(1, "pids", pids_current="4\n"),
+    }  # fmt: skip
+    assert one.usage("pod") == (1.5, 4000, 4)
+    assert one.ooms([f"{one.places['memory'].folder}/pod"]) == 3
+    two = cgroups.Cgroups("x")
+    shared = place(2, "all", memory_current="5000\n", memory_stat="inactive_file 4999\n", pids_current="4\n",
+                   cpu_stat="usage_usec 2500000\nuser_usec 1\n", memory_events="low 0\noom 1\noom_kill 2\n")  # fmt: skip
+    two.places = dict.fromkeys(("memory", "cpu", "pids", "unified"), shared)
+    assert two.usage("pod") == (2.5, 1, 4)
+    assert two.ooms([f"{shared.folder}/pod"]) == 2
+    assert cgroups.Cgroups("x").usage("pod") == (None, None, None)
+    assert cgroups.Cgroups("x").ooms(["/x"]) == 0

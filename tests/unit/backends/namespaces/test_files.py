@@ -1,0 +1,138 @@
+"""Folders that somebody hostile has filled, and what of the machine's own files a sandbox may see."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandpool.local.backends.namespaces.forked import removal, targets
+from sandpool.local.backends.namespaces.forked.frames import Refused
+from sandpool.local.backends.namespaces.host import copy_public, make_skeleton
+
+ME = (os.geteuid(), os.getegid())
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    found = tmp_path / "outside"
+    found.mkdir()
+    (found / "secret").write_text("secret")
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path, outside: Path) -> int:
+    inside = tmp_path / "root"
+    (inside / "real").mkdir(parents=True)
+    (inside / "out").symlink_to(outside)
+    (inside / "up").symlink_to(f"../../../../../..{outside}")
+    (inside / "dangling").symlink_to("/missing")
+    (inside / "loop").symlink_to("loop")
+    (inside / "file").write_text("text")
+    return os.open(inside, os.O_PATH)
+
+
+def test_folders_are_made_inside_only(root: int, outside: Path, tmp_path: Path) -> None:
+    for path in ("/a/b/c", "real/x", "/real/x", "//", "./real/./y/"):
+        os.close(targets.make_folder(root, path, ME))
+    assert (tmp_path / "root" / "a" / "b" / "c").is_dir()
+    for path in ("/out/x", "/up/x", "/dangling", "/loop/x", "/file/x", "/a/../../x"):
+        with pytest.raises((Refused, OSError)):
+            os.close(targets.make_folder(root, path, ME))
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    os.close(root)
+
+
+def test_files_are_made_and_read_inside_only(root: int, tmp_path: Path) -> None:
+    os.close(targets.make_file(root, "/real/new", ME))
+    assert (tmp_path / "root" / "real" / "new").read_text() == ""
+    with pytest.raises(Refused):
+        targets.make_file(root, "/dangling", ME)
+    with pytest.raises(Refused):
+        targets.make_file(root, "/", ME)
+    assert targets.read_small(root, "file") == "text"
+    assert targets.read_small(root, "file", 2) == "te"
+    os.mkfifo(tmp_path / "root" / "fifo")
+    for path in ("missing", "real", "fifo", "out/secret", "loop"):
+        assert targets.read_small(root, path) == ""
+    os.close(root)
+
+
+def test_removal_is_not_afraid_of_depth_links_or_modes(tmp_path: Path, outside: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    here = os.getcwd()
+    os.chdir(top)
+    try:
+        for _ in range(2000):
+            os.mkdir("d")
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    (top / "wide").mkdir()
+    for number in range(300):
+        (top / "wide" / f"f{number}").write_text("")
+        (top / "wide" / f"d{number}").mkdir()
+    (top / "link").symlink_to(outside)
+    (top / "wide" / "link").symlink_to(outside)
+    (top / "closed" / "in").mkdir(parents=True)
+    (top / "closed" / "in" / "f").write_text("")
+    (top / "closed" / "in").chmod(0)
+    (top / "closed").chmod(0)
+    os.link(outside / "secret", top / "hard")
+    removal.empty(str(top))
+    assert list(top.iterdir()) == []
+    assert (outside / "secret").read_text() == "secret"
+    removal.empty(str(top), itself=True)
+    assert not top.exists()
+    removal.empty(str(top))
+
+
+def test_only_older_runs_of_the_same_container_are_removed(tmp_path: Path) -> None:
+    for name in ("main-0", "main-1", "main-x", "main", "main-1-0", "other-0"):
+        (tmp_path / name / "in").mkdir(parents=True)
+    removal.remove_older(str(tmp_path / "main-2"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["main", "main-1-0", "main-x", "other-0"]
+
+
+def machine(folder: Path) -> Path:
+    for name in (
+        "usr/bin",
+        "usr/local/lib/python3.11/dist-packages",
+        "etc/ssl/certs",
+        "etc/ssl/private",
+        "etc/ssh",
+        "lib64",
+    ):
+        (folder / name).mkdir(parents=True)
+    (folder / "bin").symlink_to("usr/bin")
+    for name, mode in (("shadow", 0o640), ("ssh/key", 0o600), ("ssl/private/key", 0o644), ("ssl/certs/ca.pem", 0o644),
+                       ("ssl/certs/hidden.pem", 0o600), ("os-release", 0o644), ("gitconfig", 0o644)):  # fmt: skip
+        (folder / "etc" / name).write_text(name)
+        (folder / "etc" / name).chmod(mode)
+    return folder
+
+
+def test_the_skeleton_holds_nothing_secret(tmp_path: Path) -> None:
+    make_skeleton(tmp_path / "made", machine(tmp_path / "machine"))
+    etc = tmp_path / "made" / "etc"
+    assert sorted(str(path.relative_to(etc)) for path in etc.rglob("*")) == [
+        "group", "mtab", "nsswitch.conf", "os-release", "passwd", "ssl", "ssl/certs", "ssl/certs/ca.pem",
+    ]  # fmt: skip
+    assert os.readlink(tmp_path / "made" / "bin") == "usr/bin"
+    assert (tmp_path / "made" / "lib64").is_dir()
+    assert (tmp_path / "made" / "usr/local/lib/python3.11/dist-packages").is_dir()
+    assert (tmp_path / "made" / "tmp").stat().st_mode & 0o7777 == 0o1777
+    make_skeleton(tmp_path / "made", tmp_path / "machine")  # anew
+    assert (etc / "passwd").exists()
+
+
+def test_copies_are_bounded(tmp_path: Path) -> None:
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(20):
+        (source / f"{number:02d}").write_text("")
+    copy_public(source, tmp_path / "copy", 5)
+    assert len(list((tmp_path / "copy").iterdir())) == 5

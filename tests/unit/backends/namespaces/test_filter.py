@@ -1,0 +1,139 @@
+"""The seccomp filter, run as the kernel would run it."""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+import pytest
+
+from sandpool.local.backends.namespaces.forked.filter import (
+    ALLOW,
+    AND,
+    ERROR,
+    JUMP_EQUAL,
+    JUMP_GREATER,
+    JUMP_SET,
+    KILL,
+    LOAD,
+    RETURN,
+    assemble,
+    instructions,
+)
+from sandpool.local.backends.namespaces.forked.syscalls import FORBIDDEN, JUDGED, Architecture, architecture
+
+MACHINES = {"x86_64": 0, "aarch64": 1}
+
+
+def known(machine: str) -> Architecture:
+    found = architecture(machine)
+    assert found is not None
+    return found
+
+
+def run(machine: Architecture, number: int, *arguments: int, audit: int | None = None) -> int:
+    """The verdict on one call."""
+    padded = (*arguments, *(0,) * (6 - len(arguments)))
+    data = struct.pack("=IIQ6Q", number, audit or machine.audit, 0, *(each & (1 << 64) - 1 for each in padded))
+    program = list(struct.iter_unpack("=HBBI", assemble(machine)))
+    value, at = 0, 0
+    while True:
+        code, true, false, constant = program[at]
+        at += 1
+        if code == LOAD:
+            (value,) = struct.unpack_from("=I", data, constant)
+        elif code == AND:
+            value &= constant
+        elif code == RETURN:
+            return int(constant)
+        else:
+            compare = {JUMP_EQUAL: value == constant, JUMP_GREATER: value >= constant, JUMP_SET: bool(value & constant)}
+            at += true if compare[code] else false
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None:
+    column, known_machine = MACHINES[machine], known(machine)
+    forbidden = {pair[column] for pair in FORBIDDEN.values()} - {None}
+    judged = {pair[column] for pair in JUDGED.values()}
+    for number in range(600):
+        if number in judged:
+            continue
+        wanted = ERROR | errno.EPERM if number in forbidden else ALLOW
+        assert run(known_machine, number) == wanted, number
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("name", "arguments", "verdict"),
+    [
+        ("clone", (0x01200011,), ALLOW),  # fork
+        ("clone", (0x003D0F00,), ALLOW),  # a thread
+        ("clone", (0x10000011,), ERROR | errno.EPERM),
+        ("clone", (0x00020011,), ERROR | errno.EPERM),
+        ("clone", (0x40000011,), ERROR | errno.EPERM),
+        ("clone3", (), ERROR | errno.ENOSYS),
+        ("socket", (1, 1, 0), ALLOW),
+        ("socket", (2, 1, 0), ALLOW),
+        ("socket", (10, 2, 0), ALLOW),
+        ("socket", (16, 3, 0), ALLOW),
+        ("socket", (16, 3, 9), ERROR | errno.EAFNOSUPPORT),
+        ("socket", (17, 3, 0), ERROR | errno.EAFNOSUPPORT),
+        ("socket", (40, 1, 0), ERROR | errno.EAFNOSUPPORT),
+        ("socketpair", (1, 1, 0), ALLOW),
+        ("ioctl", (0, 0x5401), ALLOW),
+        ("ioctl", (0, 0x5412), ERROR | errno.EPERM),
+        ("ioctl", (0, 0xFF_0000_5412), ERROR | errno.EPERM),  # the kernel looks at the low half only
+        ("ioctl", (0, 0x541C), ERROR | errno.EPERM),
+        ("personality", (0xFFFFFFFF,), ALLOW),
+        ("personality", (0,), ALLOW),
+        ("personality", (0x0040000,), ERROR | errno.EPERM),
+        ("prlimit64", (0, 7, 1, 0), ALLOW),
+        ("prlimit64", (1, 7, 1, 0), ERROR | errno.EPERM),
+    ],
+)
+def test_some_are_judged_by_their_arguments(machine: str, name: str, arguments: tuple[int, ...], verdict: int) -> None:
+    found = known(machine)
+    assert run(found, found.judged[name], *arguments) == verdict
+
+
+def test_other_architectures_are_ended() -> None:
+    x86, arm = known("x86_64"), known("aarch64")
+    assert run(x86, 39, audit=0x40000003) == KILL  # 32 bits
+    assert run(arm, 39, audit=0x40000028) == KILL
+    assert run(x86, 0x40000000 + 39) == KILL  # x32
+    assert architecture("riscv64") is None
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_jump_leaves_the_program(machine: str) -> None:
+    program = instructions(known(machine))
+    assert len(program) < 4096
+    for at, (code, true, false, _) in enumerate(program):
+        if code != RETURN:
+            assert max(true, false) + at + 1 < len(program)
+            assert max(true, false) < 256
+
+
+def test_the_numbers_are_those_of_the_machines_headers() -> None:
+    """Where the headers of this machine are installed."""
+    from pathlib import Path
+
+    paths = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
+    seen = 0
+    for machine, path in paths.items():
+        if not Path(path).exists():
+            continue
+        lines = [line.split() for line in Path(path).read_text().splitlines()]
+        numbers = {
+            words[1]: int(words[2])
+            for words in lines
+            if len(words) == 3 and words[1].startswith("__NR") and words[2].isdigit()
+        }
+        for name, pair in {**FORBIDDEN, **JUDGED}.items():
+            number = numbers.get(f"__NR_{name}", numbers.get(f"__NR3264_{name}"))
+            if number is not None:
+                assert pair[MACHINES[machine]] == number, (machine, name)
+                seen += 1
+    if not seen:
+        pytest.skip("no headers of the kernel here")
