@@ -23,7 +23,7 @@ kubectl apply -f examples/01-pool-and-claim/template.yaml -f examples/01-pool-an
 apiVersion: agents.x-k8s.io/v1beta1
 kind: Sandbox
 metadata: {name: box}
-spec: {podTemplate: {spec: {containers: [{name: main, image: "python:3.13"}]}}}
+spec: {podTemplate: {spec: {containers: [{name: main, image: host, command: [sleep, infinity]}]}}}
 END
 kubectl wait --for=condition=Ready sandboxwarmpool/python sandbox/box
 """

@@ -215,7 +215,7 @@ async def a_container_can_be_started_again(bench: Bench) -> None:
 @scenario
 async def nothing_is_left_of_what_was_destroyed(bench: Bench) -> None:
     """Also of trees that are too deep to walk and that their owner cannot read."""
-    deep = 'python3 -c \'import os\nos.chdir("/tmp")\nfor _ in range(3000): os.mkdir("d"); os.chdir("d")\'; '
+    deep = 'python3 -c \'import os\nos.chdir("/tmp")\nfor _ in range(1200): os.mkdir("d"); os.chdir("d")\'; '
     hidden = "mkdir -p /srv/a/b; touch /srv/a/b/c; chmod 0 /srv/a/b; chmod 0 /srv/a; ln -s /etc /srv/link; mkfifo /srv/fifo; "
     async with bench.sandbox() as sandbox:
         assert (await say(sandbox, deep + hidden + "echo ready")).text == "ready\n"

@@ -5,5 +5,6 @@ from __future__ import annotations
 from sandpool.boxd.forked import serve_forked
 from sandpool.local.backends.namespaces.forked.forkserver import main
 
-if __name__ == "__main__":
+
+def run() -> None:
     main(serve_forked)

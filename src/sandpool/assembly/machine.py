@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from sandpool.local.backends.base import Backend
 from sandpool.local.backends.choice import ChosenBackend
 from sandpool.local.backends.hollow import HollowBackend
 from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
+from sandpool.local.backends.namespaces.server import isolated
 from sandpool.local.backends.pods.backend import PodsBackend
 from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.local.backends.runtime import Runtime
@@ -40,7 +40,7 @@ from sandpool.telemetry.metrics import Metrics
 BackendName = Literal["namespaces", "process", "hollow", "none"]
 """What pods become by default. hollow: everything but a process. none: nothing, the API server only keeps objects."""
 
-FORK_SERVER = (sys.executable, "-I", "-m", "sandpool.assembly.fork_server")
+FORK_SERVER = isolated("from sandpool.assembly.fork_server import run; run()")
 """The process that forks sandboxes, with boxd on board."""
 
 

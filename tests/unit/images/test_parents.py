@@ -46,6 +46,7 @@ def test_layers_that_describe_everything_need_nothing() -> None:
     assert looks([ROOT, folder("tmp", 0o1777)], [ROOT, folder("tmp", 0o1777), file("tmp/a")]) == {}
     assert looks([ROOT, folder("tmp", 0o1777)], [ROOT, folder("tmp", 0o700), file("tmp/a")]) == {}
     assert looks([file("a/b")]) == {}
+    assert looks([ROOT, folder("a", 0o755, mtime=7)], [file("a/b")]) == {}
 
 
 def test_what_a_lower_layer_says_is_shown() -> None:

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandpool.local.images.tar import BadArchive, TarReader
@@ -61,6 +61,7 @@ ENTRY = (
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(ENTRY, max_size=5), st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
 @example([file("a" * 300, b"x" * 513), symlink("l", "t" * 200)], tarfile.GNU_FORMAT)
 @example([file("p/" * 80 + "f", b"")], tarfile.USTAR_FORMAT)

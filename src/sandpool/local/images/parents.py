@@ -46,17 +46,22 @@ def covering_layer(layers: Sequence[UnpackedLayer]) -> bytes:
 
 def hidden_look(layers: Sequence[UnpackedLayer], path: str) -> os.stat_result | None:
     """How a folder should look, if that is not how it does: as the highest layer that describes it says."""
-    implied = False
+    shown: os.stat_result | None = None
     for layer in reversed(layers):
         seen = look_at(layer.root, path)
         if seen.blocked:
             return None
         if seen.look is not None and path not in layer.implied:
-            return seen.look if implied else None
-        implied = implied or seen.look is not None
+            return seen.look if shown is not None and _differ(shown, seen.look) else None
+        shown = shown or seen.look
         if seen.last:
             return None
     return None
+
+
+def _differ(one: os.stat_result, other: os.stat_result) -> bool:
+    """To anybody who wants to use it; its age does not matter."""
+    return (one.st_mode, one.st_uid, one.st_gid) != (other.st_mode, other.st_uid, other.st_gid)
 
 
 def shown_look(layers: Sequence[UnpackedLayer], path: str) -> os.stat_result:

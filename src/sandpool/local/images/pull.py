@@ -49,7 +49,7 @@ async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Cal
         cover = await asyncio.to_thread(_cover, kitchen.folder, wanted)
         if cover is not None:
             wanted = replace(wanted, layers=(*wanted.layers, cover.layer))
-            await _complete(kitchen, cover, wanted, hold, what, tell)
+            await _complete(kitchen, cover, wanted, hold, what, lambda words: None)
         return wanted
     except DiskFull as error:
         raise disk_full(what, kitchen.folder.root) from error

@@ -70,7 +70,7 @@ def test_limits_hold_somewhere() -> None:
     assert orders.stricter(full, full) == Limits()
     assert orders.stricter(full, Limits(memory=200)) == Limits(cpu=1, memory=100, pids=5)
     by_group = orders.rlimits(full, full, frozenset({"memory"}), count_processes=True)
-    assert by_group == {"CORE": 0, "MEMLOCK": orders.LOCKED_BYTES, "NOFILE": orders.LEAST_FILES, "NPROC": 6}
+    assert by_group == {"CORE": 1, "MEMLOCK": orders.LOCKED_BYTES, "NOFILE": orders.LEAST_FILES, "NPROC": 6}
     assert orders.rlimits(full, Limits(), frozenset(), count_processes=False)["DATA"] == 100
     assert (orders.in_memory(None), orders.in_memory(1 << 20), orders.in_memory(1 << 40)) == (None, 1 << 20, None)
 

@@ -58,7 +58,10 @@ LATER = Trouble("Why", "message", since=90.0, retry_at=200.0)
         (PodView(init=(Part("s", Stage.RUNS, sidecar=True),), containers=(B,), made=True), Begin("b")),
         (
             PodView(
-                init=(Part("s", Stage.ENDED, sidecar=True, again=True),), containers=(RUNS,), made=True, initialized=True
+                init=(Part("s", Stage.ENDED, sidecar=True, again=True),),
+                containers=(RUNS,),
+                made=True,
+                initialized=True,
             ),
             Begin("s"),
         ),

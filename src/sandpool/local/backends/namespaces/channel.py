@@ -42,7 +42,12 @@ class Channel:
         if len(self._queue) >= MOST_QUEUED:
             raise frames.Refused("Busy", "the sandbox does not answer; try again later")
         packet, memory = frames.encode(message)
-        given = [*([] if memory is None else [memory]), *(os.dup(file) for file in files)]
+        given = [] if memory is None else [memory]
+        try:
+            given.extend(os.dup(file) for file in files)
+        except OSError:
+            _close(given)
+            raise
         self._queue.append((packet, given))
         if len(self._queue) == 1:
             self._write()
@@ -59,8 +64,7 @@ class Channel:
                 self._end()
                 return
             self._queue.popleft()
-            for file in files:
-                os.close(file)
+            _close(files)
         self._loop.remove_writer(self._sock)
 
     def _readable(self) -> None:
@@ -88,6 +92,10 @@ class Channel:
         self._loop.remove_writer(self._sock)
         self._sock.close()
         for _, files in self._queue:
-            for file in files:
-                os.close(file)
+            _close(files)
         self._queue.clear()
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)

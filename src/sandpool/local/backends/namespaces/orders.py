@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sandpool.local.backends.namespaces.forked.cgroup_files import Group
 from sandpool.local.backends.namespaces.forked.frames import Message
 from sandpool.local.backends.runtime import ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio
+from sandpool.local.errors import NodeError
 
 DEFAULT_PIDS = 1024
 DEFAULT_FILES = 65536
@@ -14,6 +16,15 @@ LEAST_FILES = 64
 LOCKED_BYTES = 8 << 20
 MOST_IN_MEMORY = 256 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def check_name(name: str) -> None:
+    """Names become names of folders and control groups."""
+    if _NAME.fullmatch(name) is None:
+        raise NodeError("InvalidName", f"{name!r} is no name of a pod or container")
 
 
 def with_defaults(limits: Limits) -> Limits:
@@ -34,7 +45,7 @@ def stricter(container: Limits, sandbox: Limits) -> Limits:
 def rlimits(container: Limits, sandbox: Limits, enforced: frozenset[str], *, count_processes: bool) -> dict[str, int]:
     """Where a control group holds a limit, the process limit is a second line; where none does, the only one."""
     found = {
-        "CORE": 0,
+        "CORE": 1,  # bytes: at 0 a machine that pipes core files to a program would still do so
         "MEMLOCK": LOCKED_BYTES,
         "NOFILE": max(LEAST_FILES, container.files or sandbox.files or DEFAULT_FILES),
     }

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import shutil
 from pathlib import Path
 
 from sandpool.local.backends.base import Probe
-from sandpool.local.backends.namespaces import probing
+from sandpool.local.backends.namespaces import orders, probing
 from sandpool.local.backends.namespaces.cgroups import Cgroups
 from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.host import make_skeleton
 from sandpool.local.backends.namespaces.sandbox import Machine, NamespaceSandbox
-from sandpool.local.backends.namespaces.server import ForkServer, default_entry
+from sandpool.local.backends.namespaces.server import ForkServer, isolated
 from sandpool.local.backends.namespaces.slots import Slots
 from sandpool.local.backends.runtime import Limits, SandboxPlan
 from sandpool.local.errors import NodeError
@@ -31,7 +33,7 @@ class NamespacesRuntime:
 
     def __init__(self, folder: Path, *, installation: str, entry: tuple[str, ...] | None = None) -> None:
         self._folder = folder
-        self._entry = entry or default_entry()
+        self._entry = entry or isolated()
         self._cgroups = Cgroups(f"sandpool-{installation}")
         self._slots = Slots(installation)
         self._server: ForkServer | None = None
@@ -40,7 +42,6 @@ class NamespacesRuntime:
         self._installation = installation
         self._machine = Machine(folder / "host", self._cgroups, os.geteuid() == 0, counts_processes(platform.release()))
         self._sandboxes: set[NamespaceSandbox] = set()
-        self._opened = False
 
     @property
     def name(self) -> str:
@@ -53,30 +54,37 @@ class NamespacesRuntime:
             await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self._machine.skeleton)
         except OSError as error:
             raise NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}") from error
-        self._opened = True
 
     async def close(self) -> None:
-        await asyncio.gather(*(each.destroy() for each in list(self._sandboxes)))
-        self._sandboxes.clear()
+        ends = await asyncio.gather(*(each.destroy() for each in list(self._sandboxes)), return_exceptions=True)
         if self._server is not None:
-            await self._server.close()
+            await self._server.close()  # and with it all processes, whatever went wrong before
             self._server = None
-        self._cgroups.close()
-        self._opened = False
+        try:
+            self._cgroups.close()
+        except Refused as refused:
+            raise NodeError(refused.reason, refused.message) from refused
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
 
     async def probe(self) -> Probe:
         async with self._probing:
             own = NamespacesRuntime(
                 self._folder / "probe", installation=f"{self._installation}-probe", entry=self._entry
             )
-            return await probing.probe(
-                own,
-                self._folder / "probe" / "sandbox",
-                controllers=lambda: frozenset(own._cgroups.places),
-                landlock=kernel.landlock_abi() > 0,
-            )
+            try:
+                return await probing.probe(
+                    own,
+                    self._folder / "probe" / "sandbox",
+                    controllers=lambda: frozenset(own._cgroups.places),
+                    landlock=kernel.landlock_abi() > 0,
+                )
+            finally:
+                await asyncio.to_thread(shutil.rmtree, self._folder / "probe", ignore_errors=True)
 
     async def create(self, plan: SandboxPlan) -> NamespaceSandbox:
+        orders.check_name(plan.id)
         server = await self.living_server()
         base = self._slots.take() if self._machine.ranged else 0
         if base is None:
@@ -91,7 +99,9 @@ class NamespacesRuntime:
         return sandbox
 
     def forget(self, sandbox: NamespaceSandbox) -> None:
-        self._sandboxes.discard(sandbox)
+        if sandbox not in self._sandboxes:
+            return
+        self._sandboxes.remove(sandbox)
         if self._machine.ranged:
             self._slots.give_back(sandbox.base)
 

@@ -71,7 +71,13 @@ class NamespaceSandbox:
         self._volumes: dict[str, str] = {}
         self._held: list[int] = []
         self._holding = asyncio.Lock()
+        self._ending = asyncio.Lock()
+        self._destroyed = False
         self._paused = False
+
+    @property
+    def containers(self) -> list[NamespaceContainer]:
+        return list(self._containers)
 
     async def open(self) -> None:
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
@@ -89,8 +95,10 @@ class NamespaceSandbox:
         return egress
 
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> NamespaceContainer:
-        shared = self._living()
+        orders.check_name(plan.name)
+        self._living()
         await self._hold(plan)
+        shared = self._living()  # again: it may have been destroyed meanwhile, and its files be others by now
         cgroups = self._machine.cgroups
         own, joined = container_groups(
             cgroups.places, self.plan.id, plan.name, orders.stricter(plan.limits, self.plan.limits)
@@ -117,7 +125,8 @@ class NamespaceSandbox:
                 "folder": order["folder"],
                 "itself": True,
             }
-            await asyncio.shield(self._server.once(left))
+            with contextlib.suppress(NodeError):  # `destroy` takes it away, too
+                await asyncio.shield(self._server.once(left))
             raise
         return container
 
@@ -126,10 +135,10 @@ class NamespaceSandbox:
             return "the fork-server, which all sandboxes come from, has ended; the pod must be started anew"
         return "the container was ended from outside"
 
-    def _living(self) -> Shared:
+    def _living(self, *, awake: bool = True) -> Shared:
         if self._shared is None or not self._server.alive:
             raise NodeError("SandboxGone", f"the sandbox {self.plan.id} has ended; it must be made anew")
-        if self._paused:
+        if self._paused and awake:
             raise NodeError("Paused", f"the sandbox {self.plan.id} is paused; resume it first")
         return self._shared
 
@@ -147,7 +156,11 @@ class NamespaceSandbox:
                 for volume, each in wanted.items()
             ]
             order: Message = {"do": "volumes", "folder": str(self.plan.folder), "volumes": new}
-            self._held += await self._server.once(order, self._held)
+            held = await self._server.once(order, self._held)
+            if self._shared is None:
+                close(held)  # destroyed meanwhile
+            self._living()
+            self._held += held
             self._volumes |= named
 
     def _owner(self, mount: Mount) -> tuple[int, int]:
@@ -177,11 +190,15 @@ class NamespaceSandbox:
         raise NodeError("ConnectionRefused", f"nobody listens on port {port} of the sandbox")
 
     async def _more_sockets(self) -> None:
-        shared = self._living()
+        shared = self._living(awake=False)
         files = await self._server.once({"do": "sockets", "count": SOCKETS_AT_ONCE}, [shared.net])
         made = [socket.socket(fileno=file) for file in files]
         for sock in made:
             sock.setblocking(False)
+        if self._shared is None:  # destroyed meanwhile
+            for sock in made:
+                sock.close()
+        self._living(awake=False)
         self._sockets.extend(zip(made[::2], made[1::2], strict=True))
 
     async def pause(self) -> None:
@@ -219,6 +236,13 @@ class NamespaceSandbox:
 
     async def destroy(self) -> None:
         """Repeated, it goes on where it failed."""
+        async with self._ending:
+            if not self._destroyed:
+                await self._destroy()
+                self._destroyed = True
+                self._around.forget(self)
+
+    async def _destroy(self) -> None:
         with contextlib.suppress(NodeError):
             await freezing.thaw(self._machine.cgroups, self.plan.id)
         await asyncio.gather(*(each.end() for each in self._containers))
@@ -240,4 +264,3 @@ class NamespaceSandbox:
         order: Message = {"do": "remove", "cgroups": paths, "folder": str(self.plan.folder), "itself": False}
         server = await self._around.living_server()  # another one, if the sandbox's own has died
         await server.once(order, patience=None)
-        self._around.forget(self)

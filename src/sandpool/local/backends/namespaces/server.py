@@ -20,11 +20,12 @@ from sandpool.local.errors import NodeError
 PATIENCE = 30.0
 
 
-def default_entry() -> tuple[str, ...]:
+def isolated(
+    program: str = "from sandpool.local.backends.namespaces.forked.forkserver import main; main()",
+) -> tuple[str, ...]:
     """Isolated from the environment and the user's packages; only our own package can be imported besides the library."""
     folder = str(Path(sandpool.__file__).parents[1])
-    code = f"import sys; sys.path.append({folder!r}); from sandpool.local.backends.namespaces.forked.forkserver import main; main()"
-    return (sys.executable, "-I", "-S", "-c", code)
+    return (sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({folder!r}); {program}")
 
 
 class ForkServer:
@@ -57,6 +58,7 @@ class ForkServer:
                 ours.close()
                 raise NodeError("ForkServer", f"cannot start {self._entry[0]}: {error.strerror}") from error
         self._handle = Handle(os.pidfd_open(self._process.pid))
+        self._handle.gone.add_done_callback(self._reap)
         self._channel = Channel(ours, self._heard, self._ended)
         try:
             async with asyncio.timeout(PATIENCE):
@@ -67,6 +69,10 @@ class ForkServer:
         except BaseException:
             await self.close()
             raise
+
+    def _reap(self, gone: asyncio.Future[None]) -> None:
+        if self._process is not None:
+            self._process.wait()
 
     def _heard(self, message: Message, files: list[int]) -> None:
         close(files)
@@ -134,8 +140,6 @@ class ForkServer:
             except TimeoutError:
                 self._handle.kill()
                 await self._handle.wait()
-            self._process.wait()
-            self._process = None
         self._ready.cancel()
 
 

@@ -60,7 +60,7 @@ class WebSocket:
     async def sign_of_life(self) -> None:
         """A pong, too: clients that wait for one may have asked where we cannot read, behind data that nobody takes."""
         if self.writable and not self._said_goodbye:
-            await self._quietly(frame(Opcode.PING, b""))
+            await self._quietly(frame(Opcode.PING, b"") + frame(Opcode.PONG, b""))
 
     async def close(self, code: int = CloseCode.NORMAL, reason: str = "") -> None:
         """Says goodbye, once. The client's own goodbye may still be on its way."""

@@ -20,13 +20,13 @@ from typing import NoReturn
 from sandpool.local.backends.namespaces.forked import confine, frames, kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.init import Boxd
-from sandpool.local.backends.namespaces.forked.worker import silence, work
+from sandpool.local.backends.namespaces.forked.worker import Also, silence, work
 
 SEPARATE = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
 
 
-def main(boxd: Boxd | None = None) -> None:
-    """The last argument is the number of the open socket to the main process."""
+def main(boxd: Boxd | None = None, also: Also | None = None) -> None:
+    """The last argument is the number of the open socket to the main process. `also`: orders that workers carry out besides."""
     sock = socket.socket(fileno=int(sys.argv[-1]))
     os.environ.clear()
     os.chdir("/")
@@ -42,7 +42,7 @@ def main(boxd: Boxd | None = None) -> None:
         silence()
         os.waitpid(child, 0)
         return
-    serve(sock, boxd, program)
+    serve(sock, boxd, program, also)
 
 
 def separate() -> None:
@@ -59,7 +59,7 @@ def separate() -> None:
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
 
 
-def serve(sock: socket.socket, boxd: Boxd | None, program: bytes) -> None:
+def serve(sock: socket.socket, boxd: Boxd | None, program: bytes, also: Also | None = None) -> None:
     """Forks a worker for each socket that comes, until none can come any more."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # of which pid 1 hears nothing; a handler would be heard
@@ -72,6 +72,7 @@ def serve(sock: socket.socket, boxd: Boxd | None, program: bytes) -> None:
     poll.register(sock, select.POLLIN)
     poll.register(woken, select.POLLIN)
     gc.collect()
+    gc.disable()
     gc.freeze()  # what is never looked at by the collector is never copied by it
     frames.send(sock, {"ready": True})
     while True:
@@ -83,7 +84,7 @@ def serve(sock: socket.socket, boxd: Boxd | None, program: bytes) -> None:
             if received is None:
                 os._exit(0)
             for file in received[1]:
-                fork(socket.socket(fileno=file), own, sock, lambda each: work(each, boxd, program))
+                fork(socket.socket(fileno=file), own, sock, lambda each: work(each, boxd, program, also))
 
 
 def reap(woken: int) -> None:

@@ -9,6 +9,7 @@ is gone, so is it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -175,8 +176,15 @@ class Init:
 
     def _start_boxd(self, boxd: Boxd) -> socket.socket:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
+        try:
+            child = os.fork()
+        except OSError:
+            ours.close()
+            its.close()
+            raise
+        if child == 0:
             try:
+                gc.enable()
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 kernel.close_all_but({0, 1, 2, its.fileno()})

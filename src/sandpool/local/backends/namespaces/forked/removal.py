@@ -70,7 +70,8 @@ def empty(path: str, *, itself: bool = False) -> None:
     finally:
         os.close(top)
     if itself:
-        os.rmdir(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
 
 
 def _empty(top: int) -> None:
@@ -78,17 +79,18 @@ def _empty(top: int) -> None:
     mark = os.urandom(8).hex()
     pending = _unlink_all(top)
     while pending:
-        name = pending.pop()
-        folder = _open_folder(top, name)
-        try:
-            for inner in _unlink_all(folder):
-                unique = f"{mark}-{moved}"
-                moved += 1
-                os.rename(inner, unique, src_dir_fd=folder, dst_dir_fd=top)
-                pending.append(unique)
-        finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=top)
+        with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
+            name = pending.pop()
+            folder = _open_folder(top, name)
+            try:
+                for inner in _unlink_all(folder):
+                    unique = f"{mark}-{moved}"
+                    moved += 1
+                    os.rename(inner, unique, src_dir_fd=folder, dst_dir_fd=top)
+                    pending.append(unique)
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=top)
 
 
 def _open_folder(top: int, name: str) -> int:
@@ -105,11 +107,13 @@ def _unlink_all(folder: int) -> list[str]:
     os.fchmod(folder, 0o700)
     left = []
     for entry in list(os.scandir(folder)):
-        if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.name, dir_fd=folder)
-            continue
         try:
-            os.rmdir(entry.name, dir_fd=folder)
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+            else:
+                os.rmdir(entry.name, dir_fd=folder)
+        except FileNotFoundError:
+            continue
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 
 from sandpool.local.backends.namespaces.forked import (
     cgroup_files,
@@ -29,12 +30,15 @@ from sandpool.local.backends.namespaces.forked.layers import Ids
 
 OOM_SCORE = 500
 
+Also = Callable[[socket.socket, Message, list[int]], bool]
+"""Carries out an order that is not one of these, or says that it cannot."""
 
-def work(sock: socket.socket, boxd: Boxd | None, program: bytes) -> None:
+
+def work(sock: socket.socket, boxd: Boxd | None, program: bytes, also: Also | None = None) -> None:
     """Never returns an error to the caller: what goes wrong is said over the socket."""
     try:
         received = frames.receive(sock)
-        if received is not None:
+        if received is not None and not (also is not None and also(sock, *received)):
             _work(sock, *received, boxd, program)
     except Refused as refused:
         _tell(sock, {"refused": [refused.reason, refused.message]})

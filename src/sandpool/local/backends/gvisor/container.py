@@ -1,0 +1,180 @@
+"""A container of a sandbox, and the commands that were started in it, as the main process sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from sandpool.local.backends.base import Unsupported
+from sandpool.local.backends.gvisor import config, orders
+from sandpool.local.backends.gvisor.config import Json
+from sandpool.local.backends.gvisor.keeping import Keeper
+from sandpool.local.backends.namespaces.server import close
+from sandpool.local.backends.runtime import Ended, ExecPlan, Stdio
+from sandpool.local.errors import NodeError
+
+LOST = 137
+SIGNALS = 64
+MOST_ROUNDS = 20
+
+
+def as_ended(code: object, *, oom: bool = False) -> Ended:
+    """runsc tells a signal as a shell does; anything else is the end of somebody who cannot be believed."""
+    if not isinstance(code, int) or isinstance(code, bool) or not 0 <= code <= 255:
+        return Ended(LOST, 9, oom, "runsc said nothing that makes sense")
+    number = code - 128 if 128 < code <= 128 + SIGNALS else 0
+    return Ended(code, number, oom and number == 9)
+
+
+def exit_status(said: str) -> object:
+    """From what `runsc wait` says."""
+    try:
+        return json.loads(said)["exitStatus"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def family(table: str, leader: int) -> list[int]:
+    """A process and what descends from it, from the table of `runsc ps`: UID, PID, PPID and more."""
+    parents: dict[int, int] = {}
+    for line in table.splitlines():
+        words = line.split()
+        if len(words) > 2 and words[1].isdigit() and words[2].isdigit():
+            parents[int(words[1])] = int(words[2])
+    found = {leader} & parents.keys()
+    grew = bool(found)
+    while grew:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+        grew = bool(more)
+    return sorted(found)
+
+
+class Around(Protocol):
+    """What a container asks of its sandbox."""
+
+    @property
+    def keeper(self) -> Keeper: ...
+
+    def awake(self) -> None:
+        """NodeError if it is paused."""
+        ...
+
+    def number(self) -> int: ...
+
+    def follow(self, number: int, task: GvisorTask) -> None: ...
+
+    def ooms(self) -> int: ...
+
+
+class GvisorTask:
+    def __init__(self, around: Around, name: str) -> None:
+        self._around = around
+        self._name = name  # the container's, as runsc knows it
+        self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._terminal: int | None = None
+        self._pid = 0
+
+    @property
+    def ended(self) -> asyncio.Future[Ended]:
+        return self._ended
+
+    @property
+    def terminal(self) -> int | None:
+        return self._terminal
+
+    def finish(self, ended: Ended) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ended)
+
+    def give_terminal(self, files: list[int]) -> None:
+        self._terminal = files.pop(0) if files else None
+        close(files)
+
+    def begun(self, pid: object) -> None:
+        self._pid = pid if isinstance(pid, int) else 0
+
+    async def signal(self, number: int) -> None:
+        await self._tell("kill", f"--pid={self._pid}", self._name, str(number))
+
+    async def kill(self) -> None:
+        """Again until nobody new has appeared: whoever starts others faster than this is found in the next round."""
+        killed: set[int] = set()
+        for _ in range(MOST_ROUNDS):
+            if self._ended.done():
+                return
+            _, table, _ = await self._around.keeper.run("ps", self._name)
+            found = [pid for pid in family(table, self._pid) if pid not in killed]
+            if not found:
+                break
+            for pid in found:
+                await self._tell("kill", f"--pid={pid}", self._name, "9")
+            killed.update(found)
+        if not killed:
+            await self._tell("kill", f"--pid={self._pid}", self._name, "9")
+
+    async def _tell(self, *argv: str) -> None:
+        """Nobody to tell is no error."""
+        if self._ended.done():
+            return
+        try:
+            await self._around.keeper.run(*argv)
+        except NodeError:
+            if not self._ended.done() and self._around.keeper.alive:
+                raise
+
+
+class GvisorContainer(GvisorTask):
+    """`process` is what runsc was told of its command."""
+
+    def __init__(self, around: Around, name: str, process: Json, connect: Callable[[], socket.socket] | None = None) -> None:
+        super().__init__(around, name)
+        self._process = process
+
+    async def signal(self, number: int) -> None:
+        await self._tell("kill", self._name, str(number))
+
+    async def kill(self) -> None:
+        await self._tell("kill", "--all", self._name, "9")
+        await self._tell("kill", self._name, "9")
+        await asyncio.shield(self._ended)
+
+    async def exec(self, plan: ExecPlan, stdio: Stdio) -> GvisorTask:
+        self._around.awake()
+        if not plan.argv:
+            raise NodeError("StartError", "there is no command; name one")
+        number = self._around.number()
+        task = GvisorTask(self._around, self._name)
+        self._around.follow(number, task)
+        order = {
+            "do": "exec", "number": number, "name": self._name, "tty": plan.tty, "stdio": orders.given(stdio),
+            "process": config.exec_process(plan, self._process),
+        }  # fmt: skip
+        asked = self._around.keeper.ask(order, orders.files(stdio, tty=plan.tty))
+        try:
+            message, files = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            asked.add_done_callback(lambda answer: self._abandon(task, answer))
+            raise
+        except NodeError as error:
+            task.finish(Ended(LOST, 9, message=error.message))
+            raise
+        task.begun(message.get("pid"))
+        task.give_terminal(files)
+        return task
+
+    def _abandon(self, task: GvisorTask, answer: asyncio.Future[tuple[Json, list[int]]]) -> None:
+        """Nobody waits for it any more, but it has just been started."""
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        message, files = answer.result()
+        close(files)
+        task.begun(message.get("pid"))
+        ending = asyncio.ensure_future(task.kill())
+        ending.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def connect(self) -> socket.socket:
+        raise Unsupported("gvisor", "start the daemon inside")

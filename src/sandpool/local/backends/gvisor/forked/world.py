@@ -1,0 +1,126 @@
+"""The root that runsc itself lives in: its own program, its state, the container's root and volumes, and nothing of the machine.
+
+Whoever breaks out of gVisor's kernel is nobody, in an empty network, in here. Put together in a mount namespace of the command's
+own with the powers of the fork-server, then entered for good. The layout is known to config.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked.frames import Refused, doing
+from sandpool.local.backends.namespaces.forked.identity import Identity, decide, take
+from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_root, image_root
+from sandpool.local.backends.namespaces.forked.namespaces import raise_loopback
+from sandpool.local.backends.namespaces.forked.rootfs import QUIET, mount_dev, place_mount
+from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder, read_small
+
+STATE, BUNDLE, VOLUMES, PROGRAM = "/state", "/bundle", "/volumes", "/runsc"
+WORLD_BYTES = 16 << 20  # for descriptions and the places that mounts need; what containers write is elsewhere
+NOBODY_BUT_ROOT = Identity(0, 0, (), "/")
+
+Order = dict[str, Any]
+
+
+def build(order: Order, ids: Ids, state: str) -> None:
+    """Makes it the root of this process, which is still as powerful as before."""
+    with doing("prepare a root for runsc", "Gvisor"):
+        kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWCGROUP)
+    stage = Stage(f"{order['folder']}/world", ids, WORLD_BYTES)
+    stage.open()
+    place = _root_of_container(stage, order)
+    with doing("prepare a root for runsc", "Gvisor"):
+        os.chmod(".", 0o755)
+        root = os.open(".", os.O_PATH | os.O_DIRECTORY)
+        for name in ("proc", "tmp", "bundle", "volumes", "state"):
+            os.mkdir(name, 0o755)
+            os.chown(name, *ids.root)
+        kernel.mount("proc", "proc", "proc", QUIET)
+        for file in mount_dev(root, ids):
+            os.close(file)
+        _lay(state, make_folder(root, "state", ids.root), 0)
+        _lay(order["runsc"], make_file(root, "runsc", ids.root), kernel.ATTR_RDONLY)
+    for number, mount in enumerate(order.get("mounts", ())):
+        with doing(f"mount {mount['target']}", "FailedMount"):
+            tree = kernel.open_tree(f"{order['folder']}/memory/{mount['volume']}") if mount["source"] is None else None
+            place_mount(root, {**mount, "target": f"{VOLUMES}/{number}"}, ids, tree)
+    if place:
+        complete(order, root, place)
+    with doing("prepare a root for runsc", "Gvisor"):
+        for name, content in order.get("files", {}).items():
+            _write(f"bundle/{name}", content, ids)
+        os.fchdir(root)
+        kernel.pivot_here()
+        os.close(root)
+
+
+def _root_of_container(stage: Stage, order: Order) -> str:
+    layers = list(reversed(order.get("layers", ())))
+    if order.get("host"):
+        return host_root(stage, layers, order["host"], order["etc"])
+    return image_root(stage, layers, order["etc"]) if layers else ""
+
+
+def complete(order: Order, root: int, place: str) -> None:
+    """Puts into the description what could not be known before: where the root is, and who the user is there."""
+    inside = find(root, place, os.O_PATH | os.O_DIRECTORY)
+    try:
+        os.close(make_folder(inside, "tmp", os.fstat(inside)[4:6], 0o1777))
+        who = decide(order["user"], order["groups"], read_small(inside, "etc/passwd"), read_small(inside, "etc/group"))
+        check_command(inside, order["files"]["config.json"]["process"])
+    finally:
+        os.close(inside)
+    config = order["files"]["config.json"]
+    config["root"]["path"] = f"/{place}"
+    process = config["process"]
+    process["user"] = {"uid": who.uid, "gid": who.gid, "additionalGids": list(who.groups)}
+    if not any(each.startswith("HOME=") for each in process["env"]):
+        process["env"].append(f"HOME={who.home}")
+
+
+def check_command(inside: int, process: Order) -> None:
+    """What can be seen from here to be missing is refused here, in the words of a shell, before anything is started. Mounts are
+    not in place yet: what is not in the root may still be in one of them."""
+    argv, mounted = process["args"], bool(process.pop("mounted", False))
+    if not argv:
+        raise Refused("StartError", "there is no command; set the container's command or use an image that has one")
+    if mounted or "\0" in argv[0]:
+        return
+    env = dict(each.partition("=")[::2] for each in process["env"])
+    names = [argv[0]] if "/" in argv[0] else [f"{each}/{argv[0]}" for each in env.get("PATH", "").split(":") if each]
+    if argv[0].startswith("/") or "/" not in argv[0]:
+        for name in names:
+            try:
+                os.close(find(inside, name))
+            except OSError:
+                continue
+            return
+        raise Refused("StartError", f"no such file or directory: {argv[0]!r}")
+
+
+def _lay(source: str, place: int, attributes: int) -> None:
+    tree = kernel.open_tree(source)
+    kernel.mount_setattr(tree, attributes | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
+    kernel.move_mount(tree, place)
+    os.close(tree)
+    os.close(place)
+
+
+def _write(path: str, content: Mapping[str, Any], ids: Ids) -> None:
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(file, "w") as target:
+        json.dump(content, target)
+        os.fchown(target.fileno(), *ids.root)
+
+
+def enter(userns: int, *, ranged: bool, network: bool) -> None:
+    """Becomes the sandbox's root, who is nobody on the machine, with mounts and, if asked for, a network of its own."""
+    take(NOBODY_BUT_ROOT, userns, ranged=ranged)
+    with doing("make namespaces for runsc", "Gvisor"):
+        kernel.unshare(kernel.CLONE_NEWNS | (kernel.CLONE_NEWNET if network else 0))
+        if network:
+            raise_loopback()

@@ -1,0 +1,364 @@
+"""A machine to break out of: the real backend with its images, volumes and network, a neighbour, and targets around it.
+
+`BACKENDS` says how each runtime is made and what it promises; another one is a line there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import os
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import sandpool
+from sandpool.local.backends.base import (
+    Command, ContainerPort, ContainerSpec, Exit, Resources, Running, Started, VolumeMount, Workload, WorkloadSpec,
+)  # fmt: skip
+from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
+from sandpool.local.backends.pods.backend import PodsBackend
+from sandpool.local.backends.pods.options import PodsOptions
+from sandpool.local.backends.process.runtime import ProcessRuntime
+from sandpool.local.backends.runtime import Runtime
+from sandpool.local.images.store import ImageStore
+from sandpool.local.network.forbidden import Address
+from sandpool.local.network.local import LocalNetwork
+from sandpool.local.network.policies import Policies
+from sandpool.local.network.route import Route
+from sandpool.local.volumes.options import VolumeOptions
+from sandpool.local.volumes.spec import Claim, Content, EmptyDir, HostPath, VolumeSpec
+from sandpool.local.volumes.store import VolumeStore
+from sandpool.loop.clock import SystemClock
+from sandpool.model.metadata import Key, Uid
+from support.escape_census import Census, census
+from support.escape_targets import Files, Listeners, Victim, file_handle, listening, queue, segment, victim
+from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy
+from support.streams import TestStreams
+
+PATIENCE = 60.0
+FOREVER = "exec sleep 1000000"
+OPEN_LABELS = {"app": "open"}
+PUBLIC_ADDRESS = "1.2.3.4"
+QUICK = PodsOptions(first_retry=0.05, longest_retry=0.2, kept=0.2, linger=0.05, log_size=200_000, log_files=3)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`isolates`: attempts must fail; else they must succeed. `own_kernel`: calls reach a kernel of the sandbox's own."""
+
+    make: Callable[[Path, str], Runtime]
+    isolates: bool = True
+    own_kernel: bool = False
+
+
+def fork_server() -> tuple[str, ...]:
+    """What `sandpool up` starts, also from a copy of the package that is not installed."""
+    code = (
+        f"import sys; sys.path.append({str(Path(sandpool.__file__).parents[1])!r}); from sandpool.boxd.forked import "
+        "serve_forked; from sandpool.local.backends.namespaces.forked.forkserver import main; main(serve_forked)"
+    )
+    return (sys.executable, "-I", "-S", "-c", code)
+
+
+BACKENDS: dict[str, Kind] = {
+    "namespaces": Kind(lambda folder, name: NamespacesRuntime(folder, installation=name, entry=fork_server())),
+    "process": Kind(lambda folder, name: ProcessRuntime(folder, installation=name), isolates=False),
+}
+
+NEIGHBOUR = """
+import ctypes, os, socket, sys, threading
+token, mark, port, abstract, key, shared, path = sys.argv[1:]
+kept = ctypes.create_string_buffer(token.encode())
+libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p
+ctypes.memmove(libc.shmat(libc.shmget(int(key), ctypes.c_size_t(4096), 0o1666), None, 0), kept, len(token))
+for name in (path, f"/dev/shm/{shared}"):
+    with open(name, "w") as file: file.write(token)
+    os.chmod(name, 0o644)
+def serve(listener):
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(token.encode())
+one = socket.socket(); one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); one.bind(("127.0.0.1", int(port))); one.listen()
+two = socket.socket(socket.AF_UNIX); two.bind("\\0" + abstract); two.listen()
+threading.Thread(target=serve, args=(two,), daemon=True).start()
+serve(one)
+"""
+
+
+@dataclass
+class Internet:
+    """All that the egress proxies see of the world. Whatever is dialled, a listener on loopback answers: with the secret,
+    unless the address is a public one."""
+
+    secret_port: int
+    names: dict[str, list[list[str]]] = field(default_factory=lambda: {
+        "public.test": [[PUBLIC_ADDRESS]], "own.test": [["8.8.4.4"]], "metadata.test": [["169.254.169.254"]],
+        "mapped.test": [["::ffff:127.0.0.1"]], "private.test": [["10.1.2.3"]], "mixed.test": [[PUBLIC_ADDRESS, "10.1.2.3"]],
+        "rebinding.test": [[PUBLIC_ADDRESS], ["127.0.0.1"]],
+        **{name: [["127.0.0.1"]] for name in ("localhost", "localhost.", "LOCALHOST")},
+    })  # fmt: skip
+    dialled: list[str] = field(default_factory=list)
+
+    async def resolve(self, name: str) -> Sequence[Address]:
+        answers = self.names.get(name.lower())
+        if not answers:
+            raise OSError(f"no such name: {name}")
+        answers.append(answers.pop(0))
+        return [ip_address(text) for text in answers[-1]]
+
+    async def connect(self, address: Address, port: int) -> socket.socket:
+        if str(address) == PUBLIC_ADDRESS:
+            raise ConnectionRefusedError(111, "Connection refused")
+        self.dialled.append(f"{address}:{port}")
+        sock = socket.socket()
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.secret_port))
+        return sock
+
+    def route(self, address: Address) -> Route:
+        return Route.LOCAL if str(address) == "8.8.4.4" else Route.UNICAST
+
+
+@dataclass
+class World:
+    name: str
+    folder: Path
+    token: str
+    options: PodsOptions = QUICK
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def kind(self) -> Kind:
+        return BACKENDS[self.name]
+
+    @property
+    def isolates(self) -> bool:
+        return self.kind.isolates
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.mark = f"mark-{secrets.token_hex(6)}"
+        self.neighbour_token = f"neighbour-{secrets.token_hex(16)}"
+        self.files = Files(self.folder / "targets", self.token)
+        self.victim: Victim = stack.enter_context(victim(f"{self.token} {self.mark}", self.files.secret))
+        self.listeners: Listeners = await stack.enter_async_context(listening(self.token, self.files.folder))
+        self.segment: int = stack.enter_context(segment(self.token))
+        self.queue: str = stack.enter_context(queue(self.token))
+        self.internet = Internet(self.listeners.port)
+        await self._open_parts(stack)
+
+    async def _open_parts(self, stack: AsyncExitStack) -> None:
+        clock, data = SystemClock(), self.folder / "data"
+        data.mkdir(mode=0o700)
+        images = ImageStore(data / "images", clock)
+        await images.open()
+        stack.push_async_callback(images.close)
+        options = VolumeOptions(host_paths=(self.files.folder / "shared", self.files.folder / "read-only"))
+        self.volumes = VolumeStore(data / "volumes", options)
+        stack.push_async_callback(self.volumes.close)
+        policies = Policies()
+        policies.put(network_policy(PUBLIC, selector={"matchLabels": LABELS}))
+        policies.put(network_policy(EVERYWHERE, name="open", selector={"matchLabels": OPEN_LABELS}))
+        net = self.internet
+        network = LocalNetwork(policies, clock, resolve=net.resolve, connect=net.connect, ask_route=net.route)
+        stack.push_async_callback(network.close)
+        self.installation = f"esc{os.getpid()}-{secrets.token_hex(3)}"
+        self.runtime = self.kind.make(data / "runtime", self.installation)
+        self.backend = PodsBackend(self.runtime, images, self.volumes, network, clock, data / "pods", self.options)
+        await self.backend.open(lambda uid: self.news.set())
+        stack.push_async_callback(self.backend.close)
+
+    # Pods
+
+    def workload(self, command: Sequence[str], *, labels: Mapping[str, str] = LABELS, limits: Mapping[str, str] = {},
+                 mounts: Mapping[str, VolumeMount] = {}, volumes: Sequence[VolumeSpec] = (), port: int = 0,
+                 env: Mapping[str, str] = {}, message: str = "") -> Workload:  # fmt: skip
+        number = next(self._numbers)
+        spec = ContainerSpec(
+            name="main", image="host", command=tuple(command), resources=Resources(limits=dict(limits)),
+            ports=(ContainerPort(container_port=port),) if port else (), volume_mounts=tuple(mounts.values()),
+            termination_message_path=message,
+        )  # fmt: skip
+        uid = Uid(f"{os.getpid():08d}-0000-4000-8000-{number:012x}")
+        key = Key("team", f"pod-{number}")
+        return Workload(uid, key, WorkloadSpec(containers=(spec,)), labels=labels, env={"main": env}, volumes=tuple(volumes))
+
+    async def until(self, uid: Uid, condition: Callable[[Running | None], bool]) -> Running | None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition(self.backend.look(uid)):
+                self.news.clear()
+                await self.news.wait()
+        return self.backend.look(uid)
+
+    @contextlib.asynccontextmanager
+    async def pod(self, work: Workload) -> AsyncIterator[Uid]:
+        await self.backend.start(work)
+        try:
+            await self.until(work.uid, lambda seen: seen is not None and isinstance(seen.containers[0].state, Started | Exit))
+            yield work.uid
+        finally:
+            await self.gone(work.uid)
+
+    async def gone(self, uid: Uid) -> None:
+        await self.backend.stop(uid, 0)
+        await self.until(uid, lambda seen: seen is None)
+
+    async def say(self, uid: Uid, *argv: str, stdin: bytes = b"") -> tuple[int, str]:
+        streams = TestStreams(stdin)
+        async with asyncio.timeout(PATIENCE):
+            end = await self.backend.exec(uid, "main", Command(argv), streams)
+        return end.code, (bytes(streams.out[1]) + bytes(streams.out[2])).decode(errors="replace")
+
+    async def shell(self, uid: Uid, script: str) -> tuple[int, str]:
+        return await self.say(uid, "sh", "-c", script)
+
+    async def python(self, uid: Uid, program: str, *arguments: str) -> tuple[int, str]:
+        return await self.say(uid, "python3", "-", *arguments, stdin=program.encode())
+
+    # The neighbour
+
+    @contextlib.asynccontextmanager
+    async def neighbour(self) -> AsyncIterator[Uid]:
+        self.port = _free_port()
+        self.abstract = f"{self.mark}-neighbour"
+        self.key = secrets.randbelow(1 << 30) + 1
+        self.shared = f"{self.mark}-neighbour"
+        self.neighbour_file = "/tmp/secret" if self.isolates else str(self.files.folder / "neighbour")
+        words = (self.neighbour_token, self.mark, str(self.port), self.abstract, str(self.key), self.shared, self.neighbour_file)
+        work = self.workload(
+            ("python3", "-c", NEIGHBOUR, *words), port=self.port, env={"SECRET": self.neighbour_token},
+            volumes=(VolumeSpec("empty", EmptyDir()),),
+            mounts={"empty": VolumeMount(name="empty", mount_path="/mnt/empty")} if self.isolates else {},
+        )  # fmt: skip
+        async with self.pod(work) as uid:
+            seen = self.backend.look(uid)
+            assert seen is not None
+            self.address = seen.address
+            await self._greeted(uid)
+            try:
+                yield uid
+            finally:
+                if not self.isolates:
+                    self._take_away()
+
+    async def _greeted(self, uid: Uid) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(Exception):
+                    sock = await self.backend.dial(uid, self.port)
+                    with sock:
+                        if await asyncio.get_running_loop().sock_recv(sock, 4096):
+                            return
+                await asyncio.sleep(0.01)
+
+    def _take_away(self) -> None:
+        """Without isolation it left its things on the machine."""
+        libc = ctypes.CDLL(None)
+        libc.shmctl(libc.shmget(self.key, ctypes.c_size_t(0), 0), 0, None)
+        Path("/dev/shm", self.shared).unlink(missing_ok=True)
+
+    # The attacker
+
+    def attacker(self, claim: str = "shared-claim") -> Workload:
+        if not self.isolates:
+            return self.workload(("sh", "-c", FOREVER))
+        folder = self.files.folder
+        volumes = {
+            "config": Content({"file": b"config", "folder/file": b"config"}),
+            "secret": Content({"file": b"mounted"}, secret=True),
+            "host": HostPath(str(folder / "read-only")),
+            "shared": HostPath(str(folder / "shared")),
+            "claim": Claim("team", "claim", claim),
+            "empty": EmptyDir(),
+            "memory": EmptyDir(memory=True, size=1 << 20),
+        }
+        mounts = {
+            name: VolumeMount(name=name, mount_path=f"/mnt/{name}", read_only=name == "host") for name in volumes
+        }
+        return self.workload(
+            ("sh", "-c", FOREVER), mounts=mounts, volumes=[VolumeSpec(name, source) for name, source in volumes.items()]
+        )
+
+    def targets(self) -> dict[str, Any]:
+        """As the hostile program is told. Without isolation the same names stand for things that the test may lose."""
+        folder, found = self.files.folder, self.folder.stat()
+        inside = self.isolates
+        mounts = ["/mnt/config", "/mnt/host", "/mnt/shared", "/mnt/claim", "/mnt/empty", "/mnt/memory"]
+        places = ["/mnt/shared", "/mnt/host"] if inside else [str(folder / "shared"), str(folder / "read-only")]
+        pods = self.folder / "data" / "pods" / self.name
+        return {
+            "tokens": [self.token[::-1], self.neighbour_token[::-1]],
+            "mark": self.mark,
+            "folder": str(self.folder),
+            "secret": str(self.files.secret),
+            "victim_file": str(self.files.victim),
+            "neighbour_files": [self.neighbour_file, *map(str, pods.rglob("secret"))] if not inside else [
+                str(path) for path in (self.folder / "data").rglob("secret")
+            ],
+            "scratch": "/tmp" if inside else str(folder / "scratch"),
+            "mounts": mounts if inside else [str(folder)],
+            "read_only": ["/mnt/config", "/mnt/secret", "/mnt/host"] if inside else [str(folder / "read-only")],
+            "links": [f"{place}/{name}" for place in places for name in ("absolute", "relative")],
+            "programs": ["/usr/bin/env", "/usr/bin/dash"] if inside else [str(path) for path in self.files.programs],
+            "new_program": f"/usr/local/bin/{self.mark}" if inside else str(folder / "programs" / self.mark),
+            "handle": file_handle(self.files.secret),
+            "device": [os.major(found.st_dev), os.minor(found.st_dev)],
+            "victim": self.victim.process.pid,
+            "victim_address": self.victim.address,
+            "victim_spare": self.victim.spare,
+            "neighbour": 0,
+            "init": 1 if inside else self.victim.process.pid,
+            "scan": [] if inside else [self.victim.process.pid],
+            "spared": int(Path("/proc/self/oom_score_adj").read_text()) - 1,
+            "segments": [self.segment, self.key],
+            "shared": self.shared,
+            "queue": self.queue,
+            "port": self.listeners.port,
+            "api_port": self.listeners.api_port,
+            "datagram_port": self.listeners.datagram_port,
+            "pod_address": self.address,
+            "pod_port": self.port,
+            "socket_file": str(folder / "socket"),
+            "abstract": [self.listeners.abstract, self.abstract],
+            "proxy_port": self.options.egress_port if inside else 0,
+        }  # fmt: skip
+
+    def damage(self) -> str:
+        """What the machine noticed since it was last asked."""
+        wrong = [self.files.damage(), self.victim.hits()]
+        if self.listeners.heard:
+            wrong.append(f"{self.listeners.heard} connections reached the machine's listeners")
+        if self.internet.dialled:
+            wrong.append(f"the proxy dialled {', '.join(self.internet.dialled)}")
+        if Path("/usr/local/bin", self.mark).exists():
+            wrong.append("there is a new program on the machine")
+        self.listeners.heard = 0
+        self.internet.dialled.clear()
+        return "; ".join(each for each in wrong if each)
+
+    def count(self) -> Census:
+        return census(self.folder, self.installation)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def a_world(name: str, folder: Path, token: str, options: PodsOptions = QUICK) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        world = World(name, folder, token, options)
+        await world.open(stack)
+        yield world
