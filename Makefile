@@ -8,7 +8,7 @@ EXAMPLES ?= search
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-long test-kube test-node bench demo crds requirements format clean
+.PHONY: help check test test-long test-kube test-node runsc bench demo crds requirements format clean
 
 help: ## what there is to do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, w
 
 test-node: $(READY) ## pods that really run: a kubelet with containerd, in namespaces of its own (needs root and Go)
 	PYTHONPATH=tests $(BIN)/python -m node.run $(ARGS)
+
+runsc: $(READY) ## the gVisor that tests use, built once with Go; without it they skip
+	$(BIN)/python tests/kube/build.py runsc
 
 bench: $(READY) ## measure; prints ratios and counts
 	$(BIN)/python tests/bench/run.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import os
 import threading
 from collections import Counter
@@ -24,6 +25,15 @@ settings.load_profile("steady")
 os.environ["SANDPOOL_BACKEND"] = "hollow"
 
 COUNTED = ("kubectl", "kube", "node", "root", "ordinary_user", "long")
+
+
+@pytest.fixture(autouse=True)
+def log_of_one_test() -> Iterator[None]:
+    """A test that sets up the program's log does so for itself alone."""
+    log = logging.getLogger("sandpool")
+    before = (log.handlers[:], log.level, log.propagate)
+    yield
+    log.handlers[:], log.level, log.propagate = before
 
 
 @pytest.fixture(autouse=True)

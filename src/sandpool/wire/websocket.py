@@ -1,22 +1,23 @@
-"""WebSocket messages (RFC 6455) from and to bytes, seen from the server. No I/O.
+"""WebSockets (RFC 6455) as a server reads and writes them. Pure.
 
-Text and binary messages are both given as bytes. Fragments are joined up to a limit; control frames may come in between.
+The payload of a data frame is handed on as it arrives, so that neither a long frame nor a long message is ever held: the size of
+what is kept here does not depend on what the client sends. Whatever breaks the protocol raises Violation with a close code.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
-from struct import Struct
-from typing import NamedTuple
+from typing import Final
 
-LONGEST = 16 << 20
-
-_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_SHORT, _LONG = Struct("!H"), Struct("!Q")
+_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+MOST_CONTROL: Final = 125  # bytes of a control frame's payload
+NO_STATUS: Final = 1005  # stands for a close frame without a code; never sent
 
 
 class Opcode(IntEnum):
@@ -28,19 +29,202 @@ class Opcode(IntEnum):
     PONG = 10
 
 
-class Message(NamedTuple):
-    """TEXT, BINARY, CLOSE, PING or PONG, whole."""
+class CloseCode(IntEnum):
+    NORMAL = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED = 1003
+    INVALID_DATA = 1007
+    POLICY = 1008
+    TOO_LONG = 1009
+    INTERNAL = 1011
 
-    opcode: Opcode
+
+class Violation(Exception):
+    """The client broke the protocol; the connection ends with this code."""
+
+    def __init__(self, code: CloseCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a message, in order. `first` and `final` tell where the message begins and ends."""
+
+    data: bytes
+    binary: bool
+    first: bool
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
     data: bytes
 
 
-class Violation(ValueError):
-    """The other end breaks the protocol; `code` is what a close frame says about it."""
+@dataclass(frozen=True, slots=True)
+class Pong:
+    data: bytes
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The client's close frame; nothing is read after it."""
+
+    code: int
+    reason: str
+
+
+Event = Piece | Ping | Pong | Closed
+
+
+class Decoder:
+    """What a client sends, in any slices. After Closed or a Violation there is nothing more to feed."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._mask = b""
+        self._left = 0  # bytes of the current data frame's payload that have not arrived
+        self._place = 0  # of the next byte in the payload, modulo 4: which byte of the mask is its
+        self._inside = False  # a data frame
+        self._fin = False
+        self._binary = True
+        self._fragmented = False  # a message has begun and not ended
+        self._fresh = False  # nothing of the message was handed on yet
+        self._closed = False
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+
+    def feed(self, data: bytes) -> list[Event]:
+        events: list[Event] = []
+        self._buffer += data
+        while not self._closed and (self._payload(events) if self._inside else self._head(events)):
+            pass
+        return events
+
+    def _payload(self, events: list[Event]) -> bool:
+        """Takes what has arrived of a data frame; whether there was any."""
+        taken = min(self._left, len(self._buffer))
+        if self._left and not taken:
+            return False
+        data = unmask(bytes(self._buffer[:taken]), self._mask, self._place)
+        del self._buffer[:taken]
+        self._place = (self._place + taken) % 4
+        self._left -= taken
+        self._inside = self._left > 0
+        final = self._fin and not self._inside
+        if not self._binary:
+            self._check_text(data, final)
+        events.append(Piece(data, self._binary, self._fresh, final))
+        self._fresh = False
+        return True
+
+    def _check_text(self, data: bytes, final: bool) -> None:
+        try:
+            self._utf8.decode(data, final)
+        except UnicodeDecodeError:
+            raise Violation(CloseCode.INVALID_DATA, "a text message is not UTF-8") from None
+
+    def _head(self, events: list[Event]) -> bool:
+        """Takes a frame's header, and a control frame whole; whether it was complete."""
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return False
+        opcode, fin, short = buffer[0] & 15, bool(buffer[0] & 128), buffer[1] & 127
+        self._check_head(buffer[0], buffer[1])
+        wide = {126: 2, 127: 8}.get(short, 0)
+        size = 2 + wide + 4
+        if len(buffer) < size or (opcode >= Opcode.CLOSE and len(buffer) < size + short):
+            return False
+        length = int.from_bytes(buffer[2 : 2 + wide], "big") if wide else short
+        if length >> 63:
+            raise _broken("a frame's length has its highest bit set")
+        mask = bytes(buffer[size - 4 : size])
+        if opcode >= Opcode.CLOSE:
+            payload = unmask(bytes(buffer[size : size + length]), mask, 0)
+            del buffer[: size + length]
+            events.append(self._control(opcode, payload))
+            return True
+        del buffer[:size]
+        if opcode != Opcode.CONTINUATION:
+            self._binary = opcode == Opcode.BINARY
+            self._fresh = True
+            self._utf8.reset()
+        self._fragmented = not fin
+        self._fin, self._mask, self._left, self._place, self._inside = fin, mask, length, 0, True
+        return True
+
+    def _check_head(self, first: int, second: int) -> None:
+        opcode, fin = first & 15, first & 128
+        if first & 0x70:
+            raise _broken("a frame has reserved bits set")
+        if not second & 128:
+            raise _broken("a frame is not masked")
+        if opcode >= Opcode.CLOSE:
+            if opcode > Opcode.PONG:
+                raise _broken(f"a frame has the unknown opcode {opcode}")
+            if not fin or second & 127 > MOST_CONTROL:
+                raise _broken("a control frame is fragmented or too long")
+        elif opcode > Opcode.BINARY:
+            raise _broken(f"a frame has the unknown opcode {opcode}")
+        elif (opcode == Opcode.CONTINUATION) != self._fragmented:
+            raise _broken("a message begins within another, or goes on where there is none")
+
+    def _control(self, opcode: int, payload: bytes) -> Event:
+        if opcode == Opcode.PING:
+            return Ping(payload)
+        if opcode == Opcode.PONG:
+            return Pong(payload)
+        self._closed = True
+        return _closed(payload)
+
+
+def _broken(why: str) -> Violation:
+    return Violation(CloseCode.PROTOCOL_ERROR, why)
+
+
+def _closed(payload: bytes) -> Closed:
+    if not payload:
+        return Closed(NO_STATUS, "")
+    code = int.from_bytes(payload[:2], "big")
+    if len(payload) < 2 or not _sendable(code):
+        raise _broken("a close frame has no valid code")
+    try:
+        return Closed(code, payload[2:].decode())
+    except UnicodeDecodeError:
+        raise Violation(CloseCode.INVALID_DATA, "the reason of a close frame is not UTF-8") from None
+
+
+def _sendable(code: int) -> bool:
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+def unmask(data: bytes, mask: bytes, place: int) -> bytes:
+    """`data` whose first byte stands at `place` of its payload. Also masks: it is its own inverse."""
+    size = len(data)
+    key = (mask[place % 4 :] + mask[: place % 4]) * (size // 4 + 1)
+    # One operation on long numbers: a loop over bytes would be the slowest part of an upload.
+    return (int.from_bytes(data, "little") ^ int.from_bytes(key[:size], "little")).to_bytes(size, "little")
+
+
+def frame(opcode: Opcode, payload: bytes, *, fin: bool = True) -> bytes:
+    """One frame of a server: never masked."""
+    size, first = len(payload), opcode | (128 if fin else 0)
+    if size < 126:
+        head = bytes((first, size))
+    elif size < 1 << 16:
+        head = bytes((first, 126)) + size.to_bytes(2, "big")
+    else:
+        head = bytes((first, 127)) + size.to_bytes(8, "big")
+    return head + payload
+
+
+def close_frame(code: int, reason: str = "") -> bytes:
+    if code == NO_STATUS:
+        return frame(Opcode.CLOSE, b"")
+    words = reason.encode("utf-8", "replace")[: MOST_CONTROL - 2].decode("utf-8", "ignore").encode()
+    return frame(Opcode.CLOSE, code.to_bytes(2, "big") + words)
 
 
 def accept(headers: Mapping[str, str]) -> dict[str, str] | str:
@@ -50,109 +234,18 @@ def accept(headers: Mapping[str, str]) -> dict[str, str] | str:
     if headers.get("sec-websocket-version", "").strip() != "13":
         return "only version 13 of WebSocket is spoken here"
     key = headers.get("sec-websocket-key", "").strip()
+    if not usable_key(key.encode()):
+        return "Sec-WebSocket-Key must be 16 bytes in base64"
+    return {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": accept_key(key.encode()).decode()}
+
+
+def usable_key(key: bytes) -> bool:
     try:
-        if len(base64.b64decode(key, validate=True)) != 16:
-            return "Sec-WebSocket-Key is not 16 bytes"
+        return len(base64.b64decode(key, validate=True)) == 16
     except binascii.Error:
-        return "Sec-WebSocket-Key is not base64"
-    return {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": answer_to(key)}
+        return False
 
 
-def answer_to(key: str) -> str:
-    return base64.b64encode(hashlib.sha1(key.encode() + _MAGIC, usedforsecurity=False).digest()).decode()
-
-
-def frame(opcode: Opcode, data: bytes | memoryview = b"") -> bytes:
-    """One message, unmasked, as servers send them."""
-    length = len(data)
-    first = 0x80 | opcode
-    if length < 126:
-        head = bytes((first, length))
-    elif length < 1 << 16:
-        head = bytes((first, 126)) + _SHORT.pack(length)
-    else:
-        head = bytes((first, 127)) + _LONG.pack(length)
-    return head + data
-
-
-def closing(code: int = 1000, reason: str = "") -> bytes:
-    return frame(Opcode.CLOSE, _SHORT.pack(code) + reason.encode()[:120])
-
-
-class Decoder:
-    """Takes bytes as they come and gives whole messages."""
-
-    def __init__(self, longest: int = LONGEST) -> None:
-        self._longest = longest
-        self._held = bytearray()
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._opcode: Opcode | None = None  # of the message whose fragments are coming
-
-    def feed(self, data: bytes) -> list[Message]:
-        self._held += data
-        found: list[Message] = []
-        while (taken := self._frame()) is not None:
-            message = self._join(*taken)
-            if message is not None:
-                found.append(message)
-        return found
-
-    def _frame(self) -> tuple[bool, Opcode, bytes] | None:
-        held = self._held
-        if len(held) < 2:
-            return None
-        first, second = held[0], held[1]
-        opcode = _opcode(first)
-        if not second & 0x80:
-            raise Violation(1002, "a frame from a client must be masked")
-        length, at = second & 0x7F, 2
-        if opcode >= Opcode.CLOSE and (length > 125 or not first & 0x80):
-            raise Violation(1002, "a control frame is too long or in pieces")
-        if length >= 126:
-            size = _SHORT if length == 126 else _LONG
-            if len(held) < at + size.size:
-                return None
-            (length,) = size.unpack_from(held, at)
-            at += size.size
-        if self._size + length > self._longest:
-            raise Violation(1009, f"a message is longer than {self._longest} bytes")
-        if len(held) < at + 4 + length:
-            return None
-        data = _unmasked(held[at : at + 4], held[at + 4 : at + 4 + length])
-        del held[: at + 4 + length]
-        return bool(first & 0x80), opcode, data
-
-    def _join(self, final: bool, opcode: Opcode, data: bytes) -> Message | None:
-        if opcode >= Opcode.CLOSE:
-            return Message(opcode, data)
-        if (opcode is Opcode.CONTINUATION) != (self._opcode is not None):
-            raise Violation(1002, "fragments are out of order")
-        if opcode is not Opcode.CONTINUATION:
-            self._opcode = opcode
-        self._parts.append(data)
-        self._size += len(data)
-        if not final:
-            return None
-        assert self._opcode is not None
-        message = Message(self._opcode, b"".join(self._parts))
-        self._parts, self._size, self._opcode = [], 0, None
-        return message
-
-
-def _opcode(first: int) -> Opcode:
-    if first & 0x70:
-        raise Violation(1002, "a frame uses an extension that was not agreed on")
-    try:
-        return Opcode(first & 0x0F)
-    except ValueError:
-        raise Violation(1002, f"{first & 0x0F} is no opcode") from None
-
-
-def _unmasked(mask: bytes | bytearray, data: bytes | bytearray) -> bytes:
-    """As one large number: a loop over bytes would take a hundred times as long."""
-    length = len(data)
-    if not length:
-        return b""
-    repeated = (bytes(mask) * (length // 4 + 1))[:length]
-    return (int.from_bytes(data, "little") ^ int.from_bytes(repeated, "little")).to_bytes(length, "little")
+def accept_key(key: bytes) -> bytes:
+    """The answer to a client's key, which proves that the upgrade was understood."""
+    return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())

@@ -14,7 +14,7 @@ import pytest
 
 from sandpool.local.apiserver.streams.limits import StreamLimits
 from sandpool.local.apiserver.streams.spdy.frames import data_frame
-from sandpool.local.apiserver.streams.websocket.frames import Opcode, frame
+from sandpool.wire.websocket import Opcode, frame
 from support.spdy_client import Words
 from support.streaming import (
     PODS,

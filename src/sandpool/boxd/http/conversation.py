@@ -6,7 +6,10 @@ import asyncio
 from collections import deque
 
 from sandpool.boxd.http.body import PIECE
-from sandpool.wire.websocket import Decoder, Opcode, Violation, closing, frame
+from sandpool.wire.websocket import CloseCode, Closed, Decoder, Opcode, Piece, Ping, Violation, close_frame, frame
+
+LONGEST = 16 << 20
+"""Bytes of one message at most."""
 
 
 class Conversation:
@@ -14,6 +17,7 @@ class Conversation:
         self._reader = reader
         self._writer = writer
         self._decoder = Decoder()
+        self._begun = bytearray()
         self._waiting: deque[bytes] = deque()
 
     async def send(self, data: bytes) -> None:
@@ -29,26 +33,34 @@ class Conversation:
             try:
                 if not await self._take(data):
                     return None
-            except Violation as error:
-                await self.close(error.code, str(error))
+            except Violation as violation:
+                await self.close(violation.code, violation.why)
                 return None
         return self._waiting.popleft()
 
     async def _take(self, data: bytes) -> bool:
-        for message in self._decoder.feed(data):
-            match message.opcode:
-                case Opcode.PING:
-                    self._writer.write(frame(Opcode.PONG, message.data))
-                    await self._writer.drain()
-                case Opcode.CLOSE:
-                    await self.close()
-                    return False
-                case Opcode.TEXT | Opcode.BINARY:
-                    self._waiting.append(message.data)
+        """Whether the client still speaks."""
+        for event in self._decoder.feed(data):
+            if isinstance(event, Ping):
+                self._writer.write(frame(Opcode.PONG, event.data))
+                await self._writer.drain()
+            elif isinstance(event, Closed):
+                await self.close()
+                return False
+            elif isinstance(event, Piece):
+                self._join(event)
         return True
 
-    async def close(self, code: int = 1000, reason: str = "") -> None:
+    def _join(self, piece: Piece) -> None:
+        if len(self._begun) + len(piece.data) > LONGEST:
+            raise Violation(CloseCode.TOO_LONG, f"a message is longer than {LONGEST} bytes")
+        self._begun += piece.data
+        if piece.final:
+            self._waiting.append(bytes(self._begun))
+            self._begun.clear()
+
+    async def close(self, code: int = CloseCode.NORMAL, reason: str = "") -> None:
         if not self._writer.is_closing():
-            self._writer.write(closing(code, reason))
+            self._writer.write(close_frame(code, reason))
             await self._writer.drain()
             self._writer.close()

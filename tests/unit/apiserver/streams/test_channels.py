@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandpool.local.apiserver.streams.channels import ChannelDecoder, Finished, Part, message
 from sandpool.local.apiserver.streams.upgrade import Channels
-from sandpool.local.apiserver.streams.websocket.frames import Piece, Violation
+from sandpool.wire.websocket import Piece, Violation
 
 PLAIN, TEXT = Channels(5), Channels(4, base64=True)
 

@@ -1,4 +1,4 @@
 """Streams of pods: logs, exec, attach and port-forward, over plain HTTP, WebSocket and SPDY/3.1.
 
-Codecs (websocket/frames.py, spdy/) are pure: bytes in, events out. What runs pods is known only through port.py.
+Codecs (wire/websocket.py, spdy/) are pure: bytes in, events out. What runs pods is known only through port.py.
 """

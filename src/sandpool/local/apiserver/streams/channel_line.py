@@ -13,7 +13,7 @@ from sandpool.local.apiserver.streams.remote import ERROR, RESIZE, STDERR, STDIN
 from sandpool.local.apiserver.streams.status import encoded
 from sandpool.local.apiserver.streams.upgrade import Channels
 from sandpool.local.apiserver.streams.websocket.connection import WebSocket
-from sandpool.local.apiserver.streams.websocket.frames import Violation
+from sandpool.wire.websocket import Violation
 
 
 class ChannelLine:

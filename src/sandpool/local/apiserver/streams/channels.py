@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.local.apiserver.streams.upgrade import Channels
-from sandpool.local.apiserver.streams.websocket.frames import CloseCode, Piece, Violation
+from sandpool.wire.websocket import CloseCode, Piece, Violation
 
 CLOSE: Final = 255
 MOST: Final = 32 * 1024

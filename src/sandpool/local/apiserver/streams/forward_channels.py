@@ -17,8 +17,8 @@ from sandpool.local.apiserver.streams.relay import relay
 from sandpool.local.apiserver.streams.remote import watch_over
 from sandpool.local.apiserver.streams.upgrade import Channels
 from sandpool.local.apiserver.streams.websocket.connection import WebSocket
-from sandpool.local.apiserver.streams.websocket.frames import Violation
 from sandpool.local.errors import NodeError
+from sandpool.wire.websocket import Violation
 
 
 class _Port:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from sandpool.kube.errors import ApiError, BadRequest, Forbidden
+from sandpool.wire.websocket import accept_key, usable_key
 
 Headers = list[tuple[bytes, bytes]]
 
-_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 STREAM_PROTOCOL: Final = b"x-stream-protocol-version"
 SPDY: Final = "SPDY/3.1"
 TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
@@ -78,11 +75,7 @@ def _websocket(headers: Headers, served: list[str]) -> Wanted:
     key = b"".join(_values(headers, b"sec-websocket-key")).strip()
     if _values(headers, b"sec-websocket-version") != [b"13"]:
         raise UpgradeRequired("unable to upgrade: version 13 of the WebSocket protocol is served")
-    try:
-        usable = len(base64.b64decode(key, validate=True)) == 16
-    except binascii.Error:
-        usable = False
-    if not usable:
+    if not usable_key(key):
         raise BadRequest("unable to upgrade: Sec-WebSocket-Key must be 16 bytes in base64")
     answer = [(b"upgrade", b"websocket"), (b"sec-websocket-accept", accept_key(key))]
     chosen = _choose(_values(headers, b"sec-websocket-protocol"), served)
@@ -114,10 +107,6 @@ def _choose(offered: list[bytes], served: list[str]) -> str:
 
 class UpgradeRequired(ApiError):
     status, reason = 426, "UpgradeRequired"
-
-
-def accept_key(key: bytes) -> bytes:
-    return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
 
 
 def _values(headers: Headers, name: bytes) -> list[bytes]:

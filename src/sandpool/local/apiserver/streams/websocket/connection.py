@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandpool.local.apiserver.streams.pipe import Gone, Pipe
-from sandpool.local.apiserver.streams.websocket.frames import (
+from sandpool.wire.websocket import (
     NO_STATUS,
     CloseCode,
     Closed,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.apiserver.streams.websocket.frames import (
+from sandpool.wire.websocket import (
     NO_STATUS,
     CloseCode,
     Closed,
