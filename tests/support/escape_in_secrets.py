@@ -24,6 +24,13 @@ def command_lines(t: Targets) -> str | None:
     return t.steal_any([*names, "/proc/1/cmdline", "/proc/cmdline"])
 
 
+@attempt()
+def where_the_product_is(t: Targets) -> str | None:
+    with open(f"/proc/{t['init']}/cmdline", "rb") as file:
+        said = file.read()
+    return next((f"its arguments tell {word}" for word in t["installed"] if word.encode() in said), None)
+
+
 @attempt(privileged=True)
 def memory(t: Targets) -> str | None:
     return first(lambda pid=pid: _searched(t, pid) for pid in t.pids() if pid not in (os.getpid(), os.getppid()))
@@ -50,8 +57,10 @@ def _searched(t: Targets, pid: int) -> str | None:
 
 
 @attempt()
-def mounts(t: Targets) -> str | None:
-    return t.steal_any(f"/proc/self/{name}" for name in ("mountinfo", "mounts", "mountstats", "cgroup", "maps", "status"))
+def mounts_of_the_machine(t: Targets) -> str | None:
+    with open("/proc/self/mountinfo") as file:
+        seen = {line.split()[4] for line in file}
+    return ", ".join(sorted(seen & set(t["machine_mounts"]))) or None
 
 
 @attempt()

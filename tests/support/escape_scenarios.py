@@ -1,2 +1,13 @@
+"""What is driven from outside, by theme: each is given an open world and raises if somebody got out."""
+
 from __future__ import annotations
-SCENARIOS={}
+
+from collections.abc import Awaitable, Callable
+
+from support import escape_boxd, escape_lifetime, escape_limits, escape_proofs, escape_volumes
+from support.escape_world import World
+
+THEMES = (escape_limits, escape_lifetime, escape_volumes, escape_boxd, escape_proofs)
+SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
+    each.__name__: each for theme in THEMES for each in theme.SCENARIOS
+}

@@ -29,6 +29,7 @@ from sandpool.local.backends.pods.backend import PodsBackend
 from sandpool.local.backends.pods.options import PodsOptions
 from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.local.backends.runtime import Runtime
+from sandpool.local.errors import NodeError
 from sandpool.local.images.store import ImageStore
 from sandpool.local.network.forbidden import Address
 from sandpool.local.network.local import LocalNetwork
@@ -48,7 +49,7 @@ PATIENCE = 60.0
 FOREVER = "exec sleep 1000000"
 OPEN_LABELS = {"app": "open"}
 PUBLIC_ADDRESS = "1.2.3.4"
-QUICK = PodsOptions(first_retry=0.05, longest_retry=0.2, kept=0.2, linger=0.05, log_size=200_000, log_files=3)
+QUICK = PodsOptions(first_retry=0.05, longest_retry=0.2, kept=0.2, linger=0.05, log_size=1_000_000, log_files=2)
 
 
 @dataclass(frozen=True)
@@ -254,12 +255,16 @@ class World:
     async def _greeted(self, uid: Uid) -> None:
         async with asyncio.timeout(PATIENCE):
             while True:
-                with contextlib.suppress(Exception):
-                    sock = await self.backend.dial(uid, self.port)
-                    with sock:
-                        if await asyncio.get_running_loop().sock_recv(sock, 4096):
-                            return
+                with contextlib.suppress(NodeError, OSError):
+                    if await self.greet(uid) == self.neighbour_token:
+                        return
                 await asyncio.sleep(0.01)
+
+    async def greet(self, uid: Uid) -> str:
+        """What the neighbour says to one who connects from outside."""
+        async with asyncio.timeout(PATIENCE):
+            with await self.backend.dial(uid, self.port) as sock:
+                return (await asyncio.get_running_loop().sock_recv(sock, 4096)).decode()
 
     def _take_away(self) -> None:
         """Without isolation it left its things on the machine."""
@@ -307,6 +312,8 @@ class World:
             ],
             "scratch": "/tmp" if inside else str(folder / "scratch"),
             "mounts": mounts if inside else [str(folder)],
+            "installed": [sys.executable, str(Path(sandpool.__file__).parents[1])],
+            "machine_mounts": machine_mounts(),
             "read_only": ["/mnt/config", "/mnt/secret", "/mnt/host"] if inside else [str(folder / "read-only")],
             "links": [f"{place}/{name}" for place in places for name in ("absolute", "relative")],
             "programs": ["/usr/bin/env", "/usr/bin/dash"] if inside else [str(path) for path in self.files.programs],
@@ -348,6 +355,12 @@ class World:
 
     def count(self) -> Census:
         return census(self.folder, self.installation)
+
+
+def machine_mounts() -> list[str]:
+    """Where only the machine has something mounted."""
+    usual = {"/", "/usr", "/proc", "/dev", "/dev/pts", "/dev/shm"}
+    return sorted({line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()} - usual)
 
 
 def _free_port() -> int:

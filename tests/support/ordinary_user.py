@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,12 @@ def interpreter() -> str:
     pytest.skip("no interpreter of this version that another user may start")
 
 
-def readable_copy(home: Path) -> Path:
-    """The package, what the runtime needs of others, and the support of the tests."""
+def readable_copy(home: Path, more: Sequence[str] = ()) -> Path:
+    """The package, what the runtime needs of others (and `more`, by name), and the support of the tests."""
     site = next(Path(entry) for entry in sys.path if entry.endswith("site-packages"))
     target = home / "site"
     target.mkdir()
-    for source in (*(site / name for name in NEEDED), Path(sandpool.__file__).parent, Path(__file__).parent):
+    for source in (*(site / name for name in (*NEEDED, *more)), Path(sandpool.__file__).parent, Path(__file__).parent):
         if source.is_dir():
             shutil.copytree(source, target / source.name, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.exists():

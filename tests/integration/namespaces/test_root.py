@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandpool.local.backends.namespaces.cgroups import Cgroups
+from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
+from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 from sandpool.local.backends.namespaces.sandbox import NamespaceSandbox
-from sandpool.local.backends.namespaces.slots import COUNT, EACH, FIRST
+from sandpool.local.backends.namespaces.slots import COUNT
 from sandpool.local.backends.runtime import Limits, Mount, Stdio, User
 from support.sandboxes import FOREVER, Bench, opened, say, script_in, shell
 
@@ -149,6 +151,13 @@ async def test_control_groups_of_a_dead_process_are_taken_away(bench: Bench, tmp
     needs(bench, "pids")
     cgroups = groups_of(bench)
     left = [Path(folder) / "left" / "deeper" for folder in {place.folder for place in cgroups.places.values()}]
+    for path in left:
+        path.mkdir(parents=True)
+    probed = [path.parents[1].with_name(f"{cgroups.name}-probe") for path in left]
+    for path in probed:
+        path.mkdir()
+    await NamespacesRuntime(tmp_path / "other", installation=cgroups.name.removeprefix("sandpool-")).open()
+    assert not any(path.exists() for path in (*left, *probed))
     for path in left:
         path.mkdir(parents=True)
     again = Cgroups(cgroups.name)

@@ -12,8 +12,9 @@ from sandpool.local.backends.namespaces.container import as_ended
 from sandpool.local.backends.namespaces.forked import processes, spawn
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.identity import decide
+from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
 from sandpool.local.backends.namespaces.runtime import counts_processes
-from sandpool.local.backends.namespaces.slots import COUNT, EACH, FIRST, Slots
+from sandpool.local.backends.namespaces.slots import COUNT, Slots
 from sandpool.local.backends.runtime import Ended, Limits
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nbroken\nalice:x:1000:1001::/home/alice:/bin/sh\nodd:x:abc:1::/:\nno:x:5:6::relative:\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import removal, targets
+from sandpool.local.backends.namespaces.forked import owners, removal, targets
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.host import copy_public, make_skeleton
 
@@ -136,3 +136,24 @@ def test_copies_are_bounded(tmp_path: Path) -> None:
         (source / f"{number:02d}").write_text("")
     copy_public(source, tmp_path / "copy", 5)
     assert len(list((tmp_path / "copy").iterdir())) == 5
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_owners_are_shifted_where_the_file_system_cannot_map_them(tmp_path: Path, outside: Path) -> None:
+    base, other = owners.FIRST + 5 * owners.EACH, owners.FIRST + 9 * owners.EACH
+    top = tmp_path / "volume"
+    (top / "sub").mkdir(parents=True)
+    (top / "sub" / "file").write_text("")
+    (top / "link").symlink_to(outside)
+    os.chown(top / "sub", 1000, 70000)
+    os.chown(top / "sub" / "file", other + 7, other)
+    for _ in range(2):  # again changes nothing
+        owners.shift_owners(str(top), base)
+        found = {
+            str(path.relative_to(top)): (path.lstat().st_uid - base, path.lstat().st_gid - base)
+            for path in top.rglob("*")
+        }
+        assert found == {"sub": (1000, 0), "sub/file": (7, 0), "link": (0, 0)}
+    assert top.stat().st_uid == base
+    assert outside.stat().st_uid == 0

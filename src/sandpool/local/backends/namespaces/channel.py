@@ -79,6 +79,17 @@ class Channel:
         else:
             self._heard(*received)
 
+    def drain(self) -> None:
+        """Hears at once all that has come; for when the other side is known to be gone."""
+        while self._open:
+            try:
+                received = frames.receive(self._sock)
+            except (Malformed, OSError):
+                return
+            if received is None:
+                return
+            self._heard(*received)
+
     def _end(self) -> None:
         if self._open:
             self.close()

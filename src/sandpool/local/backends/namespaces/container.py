@@ -229,6 +229,7 @@ class NamespaceContainer(Command):
             self._handle.kill()  # it may have talked nonsense, and may not go by itself
 
     def _conclude(self) -> None:
+        self._channel.drain()  # its last words may still be on the way
         self._channel.close()
         if not self._known.done():
             self._known.set_result(None)

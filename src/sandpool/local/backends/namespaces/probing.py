@@ -58,7 +58,7 @@ async def probe(runtime: Runtime, folder: Path, *, controllers: Callable[[], fro
         finally:
             await runtime.close()
     except NodeError as error:
-        return Probe(False, error.reason, "; ".join((error.message, *advice(_read))))
+        return Probe(False, error.reason, "; ".join((error.message, *advice(read_setting))))
     missing = NEEDED - enforced
     if missing:
         return Probe(
@@ -71,14 +71,14 @@ async def _try(runtime: Runtime, folder: Path) -> str:
     os.makedirs(folder, exist_ok=True)
     sandbox = await runtime.create(SandboxPlan("probe", "probe", folder, LIMITS))
     try:
-        said = [await _run(sandbox, script, folder, attempt) for attempt, script in enumerate((SCRIPT, FILL, EAT))]
+        said = [await run(sandbox, script, folder, attempt) for attempt, script in enumerate((SCRIPT, FILL, EAT))]
     finally:
         await sandbox.destroy()
         os.rmdir(folder)
     return "\n".join(said)
 
 
-async def _run(sandbox: Sandbox, script: str, folder: Path, attempt: int) -> str:
+async def run(sandbox: Sandbox, script: str, folder: Path, attempt: int) -> str:
     reader, writer = os.pipe()
     try:
         env = {"OUTSIDE": str(folder)}
@@ -135,7 +135,7 @@ def advice(read: Callable[[str], str]) -> list[str]:
     return [words for path, value, words in ADVICE if read(path) == value]
 
 
-def _read(path: str) -> str:
+def read_setting(path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except OSError:

@@ -50,6 +50,8 @@ class NamespacesRuntime:
     async def open(self) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            async with self._probing:
+                Cgroups(f"{self._cgroups.name}-probe").sweep()  # of a process that died while it probed
             self._cgroups.open(for_all_sandboxes())
             await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self._machine.skeleton)
         except OSError as error:

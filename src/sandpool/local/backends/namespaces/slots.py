@@ -6,8 +6,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field
 
-FIRST = 0x7000_0000  # 1,879,048,192
-EACH = 65536
+from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
+
 COUNT = 4096
 
 

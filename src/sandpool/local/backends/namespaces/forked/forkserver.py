@@ -29,6 +29,7 @@ def main(boxd: Boxd | None = None, also: Also | None = None) -> None:
     """The last argument is the number of the open socket to the main process. `also`: orders that workers carry out besides."""
     sock = socket.socket(fileno=int(sys.argv[-1]))
     os.environ.clear()
+    kernel.show_as(b"sandpool fork-server")
     os.chdir("/")
     try:
         program = confine.seccomp_program()

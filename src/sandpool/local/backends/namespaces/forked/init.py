@@ -154,7 +154,9 @@ class Init:
             found = processes.descendants(processes.listed(self.proc), pid) - killed
             if not found:
                 return
-            for each in found:
+            for each in sorted(
+                found, key=lambda one: one != pid
+            ):  # the leader first, lest it goes on without the others
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
             killed |= found

@@ -125,6 +125,15 @@ def prctl(option: int, value: int = 0, more: int = 0) -> None:
     _checked(_libc.prctl(option, *wide), f"prctl {option}")
 
 
+def show_as(title: bytes) -> None:
+    """What this process, and all that are forked from it, look like from now on: their arguments are for nobody inside."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    if start and end > start:
+        ctypes.memmove(start, title[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
 def drop_capabilities() -> None:
     """All of them, from every set, so that no program can bring one back."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)

@@ -94,7 +94,7 @@ class Stage:
         options = f"lowerdir={':'.join(lower or [self._place()])},upperdir={upper},workdir={work}"
         if not self.ids.userns:
             options += ",userxattr"  # what the kernel notes about files must be notes that an ordinary user may write
-        with doing("mount the overlay", "Overlay"):
+        with doing("mount an overlay, which as an ordinary user needs Linux 5.11 or later", "Overlay"):
             place = target or self._place()
             kernel.mount("overlay", place, "overlay", FLAGS, options)
         return place

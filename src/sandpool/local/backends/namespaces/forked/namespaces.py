@@ -7,8 +7,10 @@ capability would have no power over them. Only the ids are the sandbox's own.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import signal
 import socket
 import struct
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ Map = Sequence[int]  # first inside, first outside, how many
 def share(hostname: str, ids: Map, egress_port: int) -> list[int]:
     """The open namespaces (user, net, ipc, uts) and the socket that listens for outgoing traffic."""
     with doing("make the sandbox's namespaces", "Namespaces"):
+        told = begin_user_namespace()
         kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS)
         kernel.sethostname(hostname[:64])
         raise_loopback()
@@ -33,7 +36,7 @@ def share(hostname: str, ids: Map, egress_port: int) -> list[int]:
         listener.bind(("127.0.0.1", egress_port))
         listener.listen(BACKLOG)
         kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("net", "ipc", "uts")]
-        return [user_namespace(ids), *kept, listener.detach()]
+        return [finish_user_namespace(told, ids), *kept, listener.detach()]
 
 
 def raise_loopback() -> None:
@@ -44,40 +47,32 @@ def raise_loopback() -> None:
         file.write("0")
 
 
-def user_namespace(ids: Map) -> int:
-    """A process enters a new one and waits there until this one, which may, has written its maps."""
-    ready, entered = os.pipe()
-    done, leave = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _enter(entered, done, leave)
-    os.close(entered)
-    os.close(done)
-    try:
-        pid = os.read(ready, 64).decode()
-        if not pid.isdigit():
-            number = int(pid[1:] or 1)
-            raise OSError(number, os.strerror(number), "unshare")
-        line = " ".join(str(number) for number in ids).encode()
-        write_maps(f"/proc/{pid}", line, groups=ids[2] > 1)
-        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
-    finally:
-        os.close(ready)
-        os.close(leave)
-        os.waitpid(child, 0)
-
-
-def _enter(entered: int, done: int, leave: int) -> None:
-    try:
-        os.close(leave)
+def begin_user_namespace() -> int:
+    """A process enters a new one, and stays until this process ends, which may write its maps. It says its number over this
+    pipe."""
+    told, say = os.pipe()
+    if os.fork() == 0:
         try:
-            kernel.unshare(kernel.CLONE_NEWUSER)
-            os.write(entered, os.readlink("/proc/self").encode())  # its number where /proc was mounted, not here
-        except OSError as error:
-            os.write(entered, f"-{error.errno}".encode())
-        os.read(done, 1)
-    finally:
-        os._exit(0)
+            try:
+                kernel.unshare(kernel.CLONE_NEWUSER)
+                os.write(say, os.readlink("/proc/self").encode())  # its number where /proc was mounted, not here
+            except OSError as error:
+                os.write(say, f"-{error.errno}".encode())
+            signal.pause()
+        finally:
+            os._exit(0)
+    os.close(say)
+    return told
+
+
+def finish_user_namespace(told: int, ids: Map) -> int:
+    pid = os.read(told, 64).decode()
+    os.close(told)
+    if not pid.isdigit():
+        number = int(pid[1:] or errno.EAGAIN)
+        raise OSError(number, os.strerror(number), "unshare")
+    write_maps(f"/proc/{pid}", " ".join(str(number) for number in ids).encode(), groups=ids[2] > 1)
+    return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
 
 
 def write_maps(process: str, line: bytes, *, groups: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from sandpool.local.backends.namespaces.forked import kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
 from sandpool.local.backends.namespaces.forked.layers import FLAGS, Ids, Stage, host_root, image_root, map_owners
+from sandpool.local.backends.namespaces.forked.owners import shift_owners
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -156,9 +157,12 @@ def bind(mount: Order, ids: Ids) -> tuple[int, bool]:
     if owner and ids.userns and not mount["read_only"]:
         os.chown(here(source), *owner)
     tree = kernel.open_tree("", folder=source)
-    os.close(source)
     if ids.userns:
-        map_owners(tree, ids.userns, mount["source"])
+        try:
+            map_owners(tree, ids.userns, mount["source"])
+        except Refused:
+            shift_owners(here(source), ids.base)
+    os.close(source)
     return tree, folder
 
 

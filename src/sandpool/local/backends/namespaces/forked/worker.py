@@ -82,6 +82,7 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
     confine.prefer_for_oom(OOM_SCORE)
     ids = Ids(order["base"], user if order["ranged"] else 0)
     trees = volumes.take(held, order["mounts"]) if held is not None else {}
+    import_no_more()
     with frames.doing("enter the sandbox's namespaces", "Namespaces"):
         for file, kind in ((net, kernel.CLONE_NEWNET), (ipc, kernel.CLONE_NEWIPC), (uts, kernel.CLONE_NEWUTS)):
             kernel.setns(file, kind)
@@ -106,6 +107,12 @@ def _run(init: Init, sock: socket.socket, order: Message, given: list[int]) -> N
         os.close(file)
     order.clear()  # what it was told is not needed twice
     init.run()
+
+
+def import_no_more() -> None:
+    """From now on modules would be looked for in the image, where somebody hostile can have put one of any name."""
+    sys.meta_path.clear()
+    sys.path.clear()
 
 
 def silence() -> None:
