@@ -59,7 +59,7 @@ requirements: $(READY) ## pin the newest allowed versions again
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
 	  pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
-	  pyproject.toml --extra otel --group dev -c requirements/runtime.txt -o requirements/dev.txt
+	  pyproject.toml --extra otel --extra grpc --group dev -c requirements/runtime.txt -o requirements/dev.txt
 
 clean: ## remove the environment and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .reports build dist

@@ -40,7 +40,8 @@ class Run:
 
 
 class Daemon:
-    def __init__(self, port: int, root: Path, process: subprocess.Popen[str]) -> None:
+    def __init__(self, port: int, root: Path, process: subprocess.Popen[str], announced: dict[str, int]) -> None:
+        self.announced = announced
         self.port = port
         self.root = root
         self.process = process
@@ -162,9 +163,14 @@ def boxd(root: Path, *flags: str) -> Iterator[Daemon]:
     ]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        port = int(process.stderr.readline().split()[-1])
+        announced: dict[str, int] = {}
+        while "listening" not in announced:
+            words = process.stderr.readline().split()
+            assert words, "it ended before it listened"
+            if words[0] == "boxd:":  # on a busy machine asyncio complains about slow steps too
+                announced[words[1]] = int(words[-1])
         try:
-            yield Daemon(port, root, process)
+            yield Daemon(announced["listening"], root, process, announced)
         finally:
             process.terminate()
             code = process.wait(30)

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sandpool.boxd.app import App
 from sandpool.boxd.init import become_child_of_init
@@ -24,6 +25,7 @@ class Listening:
     host: str
     ports: tuple[int, ...]
     unix: str
+    grpc: int | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,6 +52,9 @@ def read(argv: Sequence[str]) -> tuple[Settings, Listening]:
         default=[],
         help="TCP port, may be repeated (default: 8888 without --unix)",
     )
+    parser.add_argument(
+        "--grpc-port", type=_port, help="also serve process.v1.ProcessService here; needs the extra sandpool[grpc]"
+    )
     parser.add_argument("--unix", default="", metavar="PATH", help="unix socket to listen on")
     parser.add_argument(
         "--root", default="/", help="folder that files and working folders are confined to (default: /)"
@@ -63,13 +68,13 @@ def read(argv: Sequence[str]) -> tuple[Settings, Listening]:
     given = parser.parse_args(argv)
     token = _token(given.token_file)
     ports = tuple(given.port) or ((8888,) if not given.unix else ())
-    if ports and not token and not given.no_token:
+    if (ports or given.grpc_port is not None) and not token and not given.no_token:
         parser.error(f"a TCP port needs a token: set {TOKEN}, name a --token-file, or say --no-token")
     environment = {name: value for name, value in os.environ.items() if name != TOKEN}
     patience = _patience(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", ""))
     home = given.home or os.environ.get("SANDBOX_BASE_DIR", "").strip()
     settings = Settings(given.root, home, token, environment, given.metadata_env_prefix, patience)
-    return settings, Listening(given.host, ports, given.unix)
+    return settings, Listening(given.host, ports, given.unix, given.grpc_port)
 
 
 def _token(path: str) -> str:
@@ -101,14 +106,30 @@ async def _serve(settings: Settings, listening: Listening) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(App(settings), settings.token)
+    app = App(settings)
+    server = Server(app, settings.token)
+    grpc = await _serve_grpc(app, settings.token, listening)
     for listener in _listeners(listening):
         print(f"boxd: listening on {_name(listener)}", file=sys.stderr, flush=True)  # noqa: T201
         server.listen(listener)
     await stop.wait()
     await server.close()
+    if grpc is not None:
+        await grpc.stop(None)
     if listening.unix:
         os.unlink(listening.unix)
+
+
+async def _serve_grpc(app: App, token: str, listening: Listening) -> Any:
+    if listening.grpc is None:
+        return None
+    try:
+        from sandpool.boxd.grpc.service import serve
+    except ImportError:
+        sys.exit("boxd: --grpc-port needs grpcio; install sandpool[grpc]")
+    server, port = await serve(app.table, token, listening.host, listening.grpc)
+    print(f"boxd: gRPC on {listening.host} port {port}", file=sys.stderr, flush=True)  # noqa: T201
+    return server
 
 
 def _listeners(listening: Listening) -> list[socket.socket]:

@@ -52,6 +52,19 @@ async def test_a_reader_that_is_behind_holds_the_process_back_and_loses_nothing(
         assert not output.full
 
 
+async def test_nothing_more_is_lost_while_a_late_reader_is_told_what_is_gone() -> None:
+    output = Output(4)
+    for part in (b"abcd", b"efgh", b"ij"):
+        output.add(Kind.STDOUT, part)
+    pieces = output.follow(0)
+    lost = await anext(pieces)
+    assert isinstance(lost, Lost)
+    output.add(Kind.STDOUT, b"klmnopqrst")
+    output.finish()
+    rest = [piece.data async for piece in pieces if isinstance(piece, Piece)]
+    assert lost.size + len(b"".join(rest)) == 20
+
+
 async def test_a_reader_that_leaves_holds_nobody_back() -> None:
     output = Output(4)
     output.add(Kind.STDOUT, b"a")

@@ -67,12 +67,12 @@ class Output:
     async def follow(self, position: int, *, wait: bool = True) -> AsyncGenerator[Piece | Lost, None]:
         """From there on, until it is complete, or as far as it is now."""
         reader, self._next_reader = self._next_reader, self._next_reader + 1
-        at = min(max(position, 0), self.end)
-        if at < self.start:
-            yield Lost(self.start - at)
-            at = max(at, self.start)
-        self._readers[reader] = at
+        wanted = min(max(position, 0), self.end)
+        at = max(wanted, self.start)
+        self._readers[reader] = at  # before anything is given: while the reader is busy, more could go
         try:
+            if at > wanted:
+                yield Lost(at - wanted)
             while True:
                 for piece in self._from(at):
                     yield piece

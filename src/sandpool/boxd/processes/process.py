@@ -101,7 +101,7 @@ class Process:
         try:
             watched = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
-            loop.run_in_executor(None, self._spawned.process.wait).add_done_callback(lambda _: self._end())
+            loop.run_in_executor(None, self._spawned.wait).add_done_callback(lambda _: self._end())
             return
 
         def ended() -> None:
@@ -119,7 +119,7 @@ class Process:
         """What it said before its end is read first. A child that it left behind may hold the pipes for ever: nobody waits."""
         if self._deadline is not None:
             self._deadline.cancel()
-        status = self._spawned.process.wait()
+        status = self._spawned.wait()
         number = -status if status < 0 else 0
         end = Exit(128 + number if number else status, number, self._timed_out)
         task = asyncio.get_running_loop().create_task(self._finish(end))
