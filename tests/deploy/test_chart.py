@@ -15,8 +15,10 @@ from sandpool.assembly.installation.objects import objects
 from sandpool.assembly.installation.rules import CLUSTER, CORE, DEFINITIONS, STORAGE
 from sandpool.assembly.installation.settings import Settings
 from sandpool.cli.controller import controller
+from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.main import app
 from sandpool.model.blueprint import secure_pod_spec
+from sandpool.model.container_defaults import STANDARD, ContainerDefaults, amounts
 from sandpool.model.template import SandboxTemplate
 from support.cluster import sandpool
 from support.helm import CHART, NAMESPACE, by_identity, documents, helm, rendered, template
@@ -39,6 +41,7 @@ VARIANTS = {
         "kubeApi": {"qps": 100, "burst": 200},
         "workers": {"claim": 400, "sandbox": 100, "pool": 8, "template": 1},
         "refill": {"rate": 12.5, "batch": 300},
+        "hardening": {"defaultLimits": "memory=1Gi", "defaultRequests": ""},
         "tracing": {"enabled": True, "endpoint": "http://collector.monitoring:4318"},
         "extraArgs": ["--verbose"],
         "extraEnv": [{"name": "TZ", "value": "UTC"}],
@@ -155,9 +158,35 @@ def test_the_controller_knows_its_arguments(variant: list[dict[str, Any]]) -> No
     )
     assert command is controller
     for flags in given.arguments.values():
-        for check in ("namespaces", "router", "terms", "rate", "workers", "pool", "stories_address", "check"):
+        for check in (
+            "namespaces", "router", "terms", "rate", "workers", "pool", "defaults", "stories_address", "check",
+        ):  # fmt: skip
             if hasattr(flags, check):
                 getattr(flags, check)()
+
+
+@pytest.mark.parametrize(
+    ("values", "defaults"),
+    [
+        pytest.param({}, STANDARD, id="default"),
+        pytest.param(None, STANDARD, id="values of an earlier chart"),
+        pytest.param({"defaultLimits": ""}, ContainerDefaults((), STANDARD.requests), id="off"),
+        pytest.param(
+            {"defaultLimits": "memory=1Gi", "defaultRequests": ""},
+            ContainerDefaults(amounts("memory=1Gi")),
+            id="others",
+        ),
+    ],
+)
+def test_default_limits_reach_the_controller(
+    values: dict[str, str] | None, defaults: ContainerDefaults, tmp_path: Path
+) -> None:
+    found = with_values({"hardening": values}, tmp_path)
+    (deployment,) = (body for body in found if body["kind"] == "Deployment")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    _, given, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    flags = given.arguments.get("defaults", DefaultFlags())
+    assert flags.defaults() == defaults
 
 
 def test_storage_can_be_adopted_where_an_operator_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.model.container_defaults import STANDARD
 from sandpool.model.hardening import hardened
 from support import kube_server
 
@@ -36,6 +37,11 @@ def made(server: kube_server.KubeServer, spec: dict[str, Any]) -> dict[str, Any]
     return found
 
 
+def sized(**resources: Any) -> dict[str, Any]:
+    spec = pod()
+    return {field: [{**one, "resources": resources} for one in several] for field, several in spec.items()}
+
+
 CONFINED = {"allowPrivilegeEscalation": False}
 SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
 ADMINISTERS = {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}
@@ -57,18 +63,33 @@ VALID = {
     "windows": pod(**WINDOWS),
     "windows by selector": pod(nodeSelector={"kubernetes.io/os": "windows"}),
     "linux": pod(os={"name": "linux"}),
+    "large request": sized(requests={"memory": "3Gi", "cpu": "2500m"}),
+    "small request": sized(requests={"memory": "1Mi", "ephemeral-storage": "1Mi"}),
+    "one limit": sized(limits={"memory": "64Gi"}),
+    "zero limits": sized(limits={"cpu": "0", "memory": "0"}),
+    "device": sized(limits={"example.org/device": "1"}),
+    "huge pages": sized(limits={"hugepages-2Mi": "2Mi", "memory": "2Mi"}),
+    "resource claim": sized(claims=[{"name": "device"}])
+    | {"resourceClaims": [{"name": "device", "resourceClaimName": "mine"}]},
+    "pod as a whole": pod(resources={"limits": {"cpu": "1", "memory": "64Mi"}, "requests": {"cpu": "1"}}),
+    "large scratch": pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": "64Gi"}}]),
 }
 
 
 @pytest.mark.parametrize("name", VALID)
 def test_a_valid_pod_stays_valid(server: kube_server.KubeServer, name: str) -> None:
     made(server, VALID[name])
-    wanted = hardened(VALID[name])
+    wanted = hardened(VALID[name], STANDARD)
     found = made(server, wanted)
     assert found.get("securityContext") == wanted.get("securityContext", {})
     for field in ("containers", "initContainers"):
         contexts = [[one.get("securityContext") for one in spec[field]] for spec in (found, wanted)]
         assert contexts[0] == contexts[1]
+        for shown, sent in zip(found[field], wanted[field], strict=True):
+            # Nothing is reserved that we did not send: a server takes a limit without a request for one.
+            said = sent.get("resources") or {}
+            assert shown["resources"].get("limits", {}) == said.get("limits", {})
+            assert shown["resources"].get("requests", {}) == {**said.get("limits", {}), **said.get("requests", {})}
 
 
 UNCONFINED = "cannot set `allowPrivilegeEscalation` to false and "

@@ -23,7 +23,9 @@ class Box:
     container: Container
 
     async def python(self, program: str, *arguments: str) -> tuple[int, str]:
-        return await captured(lambda out: self.container.exec(ExecPlan(("python3", "-c", program, *arguments)), Stdio(None, out, out)))
+        return await captured(
+            lambda out: self.container.exec(ExecPlan(("python3", "-c", program, *arguments)), Stdio(None, out, out))
+        )
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """One request to boxd inside, over the way that leads there from outside."""

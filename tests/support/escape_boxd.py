@@ -80,7 +80,12 @@ async def links_followed_by_boxd(world: World) -> None:
                 _, body = await box.ask("GET", f"{FILES}/tmp/{name}{query}")
                 assert world.token.encode() not in body, (name, query)
             await box.ask("PUT", f"{FILES}/tmp/{name}", b"written by boxd")
-        for path in (str(world.files.secret), f"/..{world.files.secret}", f"/%2e%2e/%2e%2e{world.files.secret}", "/proc/self/environ"):
+        for path in (
+            str(world.files.secret),
+            f"/..{world.files.secret}",
+            f"/%2e%2e/%2e%2e{world.files.secret}",
+            "/proc/self/environ",
+        ):
             _, body = await box.ask("GET", f"{FILES}{path}")
             assert world.token.encode() not in body, path
         assert (await box.ask("GET", "/box/v1/health"))[0] == 200
@@ -98,7 +103,12 @@ async def archives_unpacked_by_boxd(world: World) -> None:
             link = tarfile.TarInfo(name)
             link.type, link.linkname = tarfile.SYMTYPE, to
             archive.addfile(link)
-        for name in ("a/shared/new", "b/shared/new", "../../../.." + str(world.files.folder / "shared" / "new"), str(world.files.folder / "shared" / "new")):
+        for name in (
+            "a/shared/new",
+            "b/shared/new",
+            "../../../.." + str(world.files.folder / "shared" / "new"),
+            str(world.files.folder / "shared" / "new"),
+        ):
             entry = tarfile.TarInfo(name)
             entry.size = 4
             archive.addfile(entry, io.BytesIO(b"evil"))
@@ -137,10 +147,16 @@ async def a_race_with_boxd_and_its_root(world: World) -> None:
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "secret").write_text("inner")
     with boxd(root) as daemon:
-        swapper = subprocess.Popen([sys.executable, "-c", SWAP, str(root), str(world.files.folder)], stdout=subprocess.PIPE)
+        swapper = subprocess.Popen(
+            [sys.executable, "-c", SWAP, str(root), str(world.files.folder)], stdout=subprocess.PIPE
+        )
         try:
             for _ in range(ROUNDS):
-                for method, path, body in (("GET", "sub/secret", b""), ("PUT", "sub/new", b"x"), ("DELETE", "sub/victim", b"")):
+                for method, path, body in (
+                    ("GET", "sub/secret", b""),
+                    ("PUT", "sub/new", b"x"),
+                    ("DELETE", "sub/victim", b""),
+                ):
                     answer = await asyncio.to_thread(daemon.ask, method, f"{FILES}/{path}", body or None)
                     assert world.token.encode() not in answer.body
             assert await asyncio.to_thread(_fooled, root / "sub" / "secret", world.token)  # the proof
@@ -174,7 +190,12 @@ async def boxd_is_ended_and_comes_again(world: World) -> None:
                 status, _ = await _try(box)
                 if status == 200:
                     break
-        for junk in (b"\0" * 5000, b"GET / HTTP/9.9\r\n\r\n", b"PUT /box/v1/files/x HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"A" * 100_000):
+        for junk in (
+            b"\0" * 5000,
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"PUT /box/v1/files/x HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+            b"A" * 100_000,
+        ):
             sock = await box.container.connect()
             with sock:
                 sock.setblocking(True)
@@ -206,15 +227,19 @@ async def modules_planted_for_those_who_look_after_the_sandbox(world: World) -> 
             await task.signal(9)
             await task.kill()
             await asyncio.shield(task.ended)
-        code, said = await captured(
-            lambda out: box.container.exec(ExecPlan(("sh", "-c", "cat /tmp/planted 2>/dev/null")), Stdio(None, out, out))
+        _, said = await captured(
+            lambda out: box.container.exec(
+                ExecPlan(("sh", "-c", "cat /tmp/planted 2>/dev/null")), Stdio(None, out, out)
+            )
         )
         assert said == ""
         # The proof: an interpreter that looks in one of these places does load them.
         program = f"import sys; sys.path.insert(0, {places[1]!r}); import queue"
         plain = ("python3", "-S", "-c", program)
         await captured(lambda out: box.container.exec(ExecPlan(plain), Stdio(None, out, out)))
-        _, said = await captured(lambda out: box.container.exec(ExecPlan(("cat", "/tmp/planted")), Stdio(None, out, out)))
+        _, said = await captured(
+            lambda out: box.container.exec(ExecPlan(("cat", "/tmp/planted")), Stdio(None, out, out))
+        )
         assert said.endswith("queue\n"), said
 
 

@@ -17,7 +17,9 @@ class Census:
 
 
 def census(folder: Path, installation: str) -> Census:
-    groups = sum(installation in name for top, names, _ in os.walk("/sys/fs/cgroup") for name in _below(top, names, installation))
+    groups = sum(
+        installation in name for top, names, _ in os.walk("/sys/fs/cgroup") for name in _below(top, names, installation)
+    )
     kept = [path for part in ("pods", "volumes/pods") for path in (folder / "data" / part).glob("*/*")]
     return Census(
         len(descendants(os.getpid())),
@@ -33,7 +35,7 @@ def _below(top: str, names: list[str], installation: str) -> list[str]:
     if installation in top:
         return [f"{installation}/{name}" for name in names]
     depth = top.removeprefix("/sys/fs/cgroup").count("/")
-    if depth >= 3:
+    if depth >= 8:
         names.clear()
     return names
 

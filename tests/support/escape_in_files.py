@@ -54,7 +54,9 @@ def climb_out_of_open_folders(t: Targets) -> str | None:
         with os.fdopen(os.open(t["secret"].lstrip("/"), os.O_RDONLY, dir_fd=folder), "rb") as file:
             return f"climbed from {path}" if t.found(file.read(4096)) else None
 
-    return first(lambda path=path: climb(path) for path in ["/", "/proc/self/cwd", "/tmp", "/dev", "/usr", *t["mounts"]])
+    return first(
+        lambda path=path: climb(path) for path in ["/", "/proc/self/cwd", "/tmp", "/dev", "/usr", *t["mounts"]]
+    )
 
 
 @attempt(privileged=True)
@@ -88,7 +90,7 @@ def make_a_character_device(t: Targets) -> str | None:
     return "made a device of the machine's memory"
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def devices_of_the_machine(t: Targets) -> str | None:
     """Never opened: some act when they are."""
     seen = []
@@ -102,7 +104,7 @@ def devices_of_the_machine(t: Targets) -> str | None:
     return ", ".join(seen[:10]) or None
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def memory_of_the_kernel(t: Targets) -> str | None:
     def opened(path: str) -> None:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -114,12 +116,12 @@ def memory_of_the_kernel(t: Targets) -> str | None:
     return every({name: lambda name=name: opened(name) for name in names})
 
 
-@attempt()
+@attempt(own_kernel=True)
 def system_tree(t: Targets) -> str | None:
     return ", ".join(os.listdir("/sys")) or None
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def settings_of_the_kernel(t: Targets) -> str | None:
     """Opened for writing, and nothing written: that the kernel lets us is enough."""
     names = ["/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/power/state", "/proc/irq/default_smp_affinity"]
@@ -217,7 +219,7 @@ def _where_we_are(t: Targets) -> str | None:
     return f"{t['folder']} is there" if os.path.isdir(t["folder"]) else None
 
 
-@attempt(privileged=True, capability=21)
+@attempt(privileged=True, capability=21, own_kernel=True)
 def disks_of_the_machine_in_sys(t: Targets) -> str | None:
     try:
         return ", ".join(os.listdir("/sys/block")) or None

@@ -68,7 +68,9 @@ CALLS: dict[str, tuple[Numbers, tuple[object, ...]]] = {
     "process_vm_readv": ((310, 270), (0x7FFFFFFF, 0, 0, 0, 0, 0)),
     "lookup_dcookie": ((212, 18), (0, 0, 0)),
 }  # fmt: skip
-ONLY_OF_ITSELF = {"vhangup_of_nobody"}  # it hangs up the terminal of whoever calls it, who has none: not without isolation
+ONLY_OF_ITSELF = {
+    "vhangup_of_nobody"
+}  # it hangs up the terminal of whoever calls it, who has none: not without isolation
 ANY_USER = {"io_uring_setup", "perf_event_open", "add_key", "keyctl", "request_key", "modify_ldt", "move_pages"}
 
 
@@ -83,7 +85,11 @@ def _table() -> None:
         elsewhere = "it would hang up a terminal; the other calls prove the table" if name in ONLY_OF_ITSELF else ""
         add(Attempt(f"call_{name}", body(numbers, arguments), name not in ANY_USER, None, True, elsewhere))
     for name, flag in NAMESPACES.items():
-        add(Attempt(f"unshare_{name}", lambda t, flag=flag: answered(lambda: syscall((272, 97), flag)), True, None, True))
+        add(
+            Attempt(
+                f"unshare_{name}", lambda t, flag=flag: answered(lambda: syscall((272, 97), flag)), True, None, True
+            )
+        )
         add(Attempt(f"clone_into_new_{name}", lambda t, flag=flag: _cloned(flag), True, None, True))
 
 
@@ -153,21 +159,21 @@ def set_the_clock(t: Targets) -> str | None:
     return answered(lambda: syscall((159, 171), buffer))
 
 
-@attempt()
+@attempt(own_kernel=True)
 def capabilities(t: Targets) -> str | None:
     with open("/proc/self/status") as file:
         held = [line.strip() for line in file if line.startswith("Cap") and int(line.split()[1], 16)]
     return "; ".join(held) or None
 
 
-@attempt()
+@attempt(own_kernel=True)
 def gain_privileges_by_exec(t: Targets) -> str | None:
     """What a setuid program or file capabilities would give."""
     with open("/proc/self/status") as file:
         return next((line.strip() for line in file if line.startswith("NoNewPrivs") and line.split()[1] == "0"), None)
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def raise_capabilities(t: Targets) -> str | None:
     """CAP_CHOWN, effective, permitted and inheritable, and then ambient."""
     header = ctypes.c_char_p(struct.pack("=Ii", 0x20080522, 0))
@@ -180,7 +186,7 @@ def raise_capabilities(t: Targets) -> str | None:
     return f"raised: {ambient}"
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def give_a_file_capabilities(t: Targets) -> str | None:
     path = f"{t['scratch']}/capable-{os.getpid()}"
     with open(path, "w"):
@@ -210,7 +216,7 @@ def give_away_a_file(t: Targets) -> str | None:
         os.unlink(path)
 
 
-@attempt(privileged=True, capability=SYS_RESOURCE)
+@attempt(privileged=True, capability=SYS_RESOURCE, own_kernel=True)
 def raise_limits(t: Targets) -> str | None:
     names = ("NOFILE", "NPROC", "MEMLOCK", "CORE", "RTPRIO", "NICE", "DATA")
 
@@ -227,7 +233,7 @@ def raise_limits(t: Targets) -> str | None:
     return every({name: lambda name=name: raised(name) for name in names})
 
 
-@attempt(privileged=True, capability=SYS_RESOURCE)
+@attempt(privileged=True, capability=SYS_RESOURCE, own_kernel=True)
 def be_spared_when_memory_is_short(t: Targets) -> str | None:
     """More than the process that looks after all sandboxes."""
     with open("/proc/self/oom_score_adj") as file:
@@ -237,7 +243,7 @@ def be_spared_when_memory_is_short(t: Targets) -> str | None:
     return f"from {now} to {t['spared']}"
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def run_before_everybody(t: Targets) -> str | None:
     return every({
         "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -5),

@@ -90,17 +90,26 @@ def interfaces_of_the_machine(t: Targets) -> str | None:
 
 @attempt(privileged=True)
 def raw_packets(t: Targets) -> str | None:
-    kinds = {"icmp": (socket.AF_INET, 1), "tcp": (socket.AF_INET, 6), "any": (socket.AF_INET, 255), "icmp6": (socket.AF_INET6, 58)}
-    return every({name: lambda f=f, n=n: socket.socket(f, socket.SOCK_RAW, n).close() for name, (f, n) in kinds.items()})
+    kinds = {
+        "icmp": (socket.AF_INET, 1),
+        "tcp": (socket.AF_INET, 6),
+        "any": (socket.AF_INET, 255),
+        "icmp6": (socket.AF_INET6, 58),
+    }
+    return every(
+        {name: lambda f=f, n=n: socket.socket(f, socket.SOCK_RAW, n).close() for name, (f, n) in kinds.items()}
+    )
 
 
 @attempt(privileged=True)
 def packets_of_an_interface(t: Targets) -> str | None:
     kinds = {"raw": socket.SOCK_RAW, "cooked": socket.SOCK_DGRAM}
-    return every({name: lambda kind=kind: socket.socket(socket.AF_PACKET, kind, 0).close() for name, kind in kinds.items()})
+    return every(
+        {name: lambda kind=kind: socket.socket(socket.AF_PACKET, kind, 0).close() for name, kind in kinds.items()}
+    )
 
 
-@attempt()
+@attempt(own_kernel=True)
 def other_kinds_of_sockets(t: Targets) -> str | None:
     """To the hypervisor, the kernel's cryptography, buses, and whatever else this kernel has."""
 
@@ -113,10 +122,12 @@ def other_kinds_of_sockets(t: Targets) -> str | None:
                 continue
         raise OSError("not this one")
 
-    return every({str(family): lambda family=family: opened(family) for family in range(1, 46) if family not in ALLOWED})
+    return every(
+        {str(family): lambda family=family: opened(family) for family in range(1, 46) if family not in ALLOWED}
+    )
 
 
-@attempt()
+@attempt(own_kernel=True)
 def messages_of_the_kernel(t: Targets) -> str | None:
     """Every netlink but the one that lists addresses."""
     return every({

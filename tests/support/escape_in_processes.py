@@ -79,7 +79,7 @@ def trace_a_process_outside(t: Targets) -> str | None:
     return _traced(t["victim"])
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def trace_init(t: Targets) -> str | None:
     return _traced(t["init"])
 
@@ -116,13 +116,13 @@ def take_an_open_file_from_outside(t: Targets) -> str | None:
     return None
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def compare_with_a_process_outside(t: Targets) -> str | None:
     """Tells where the kernel keeps things; asked about itself it is as good."""
     return answered(lambda: syscall(KCMP, os.getpid(), os.getpid(), 0, 0, 0))
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def memory_of_init(t: Targets) -> str | None:
     """Pid 1 is forked from what every sandbox is forked from."""
     with open(f"/proc/{t['init']}/maps") as file:
@@ -133,12 +133,12 @@ def memory_of_init(t: Targets) -> str | None:
         return f"read {len(file.read(int(end, 16) - int(start, 16)))} bytes of pid {t['init']}"
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def copy_memory_of_init(t: Targets) -> str | None:
     return answered(lambda: _copied(t["init"], 0x1000, 1))
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def open_files_of_init(t: Targets) -> str | None:
     return _files_of(t["init"])
 
@@ -148,31 +148,31 @@ def _files_of(pid: int) -> str | None:
     return f"pid {pid} has open {', '.join(names)}" if names else None
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def take_the_socket_of_init(t: Targets) -> str | None:
     """With it one could talk to the main process in the name of pid 1."""
     handle = os.pidfd_open(t["init"])
     return first(lambda number=number: f"took {syscall(PIDFD_GETFD, handle, number, 0)}" for number in range(3, 64))
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def environment_of_init(t: Targets) -> str | None:
     with open(f"/proc/{t['init']}/environ", "rb") as file:
         return f"read {len(file.read())} bytes"
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def limits_of_init(t: Targets) -> str | None:
     """Without files pid 1 cannot serve. Set to what they are: that the kernel lets us is enough."""
     resource.prlimit(t["init"], resource.RLIMIT_NOFILE, resource.prlimit(t["init"], resource.RLIMIT_NOFILE))
     return "set a limit of pid 1"
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def links_of_init(t: Targets) -> str | None:
     return first(lambda name=name: os.readlink(f"/proc/{t['init']}/{name}") for name in ("exe", "root", "cwd"))
 
 
-@attempt(privileged=True)
+@attempt(privileged=True, own_kernel=True)
 def namespaces_of_init(t: Targets) -> str | None:
     return os.readlink(f"/proc/{t['init']}/ns/mnt")

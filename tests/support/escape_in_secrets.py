@@ -56,7 +56,7 @@ def _searched(t: Targets, pid: int) -> str | None:
     return None
 
 
-@attempt()
+@attempt(own_kernel=True)
 def mounts_of_the_machine(t: Targets) -> str | None:
     with open("/proc/self/mountinfo") as file:
         seen = {line.split()[4] for line in file}
@@ -79,7 +79,9 @@ def shared_memory_of_system_v(t: Targets) -> str | None:
 
 @attempt()
 def shared_memory_files(t: Targets) -> str | None:
-    return t.steal_any([f"/dev/shm/{t['shared']}", *(f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not t["scan"])])
+    return t.steal_any(
+        [f"/dev/shm/{t['shared']}", *(f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not t["scan"])]
+    )
 
 
 @attempt()

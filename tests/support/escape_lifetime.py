@@ -56,7 +56,7 @@ async def nobody_outlives_the_sandbox(world: World) -> None:
         mark = f"{world.mark}-alive"
         _, said = await world.python(uid, OUTLIVE, mark, *SAFE_WAYS, "restless")
         assert said == "begun\n"
-        assert len(marked(mark)) >= len(SAFE_WAYS)
+        assert world.kind.own_kernel or len(marked(mark)) >= len(SAFE_WAYS)
     assert not marked(mark)
 
 
@@ -73,7 +73,11 @@ async def without_a_sandbox_they_do(world: World) -> None:
     """The proof: the same program, started plainly; its group is ended as a shell would."""
     mark = f"{world.mark}-plain"
     process = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", OUTLIVE, mark, *SAFE_WAYS], process_group=0, capture_output=True, check=True
+        subprocess.run,
+        [sys.executable, "-c", OUTLIVE, mark, *SAFE_WAYS],
+        process_group=0,
+        capture_output=True,
+        check=True,
     )
     assert process.stdout == b"begun\n"
     left = marked(mark)
@@ -121,7 +125,16 @@ async def the_bomb_is_ended_with_its_sandbox(world: World) -> None:
     mark = f"{world.mark}-bomb"
     program = "import os, sys\nwhile True:\n  try: os.fork()\n  except OSError: pass\n"
     async with world.pod(world.workload(("sh", "-c", FOREVER), limits={"memory": "256Mi"})) as uid:
-        bomb = asyncio.create_task(world.say(uid, "python3", "-S", "-c", f"import resource; resource.setrlimit(resource.RLIMIT_NPROC, (60, 60))\n{program}", mark))
+        bomb = asyncio.create_task(
+            world.say(
+                uid,
+                "python3",
+                "-S",
+                "-c",
+                f"import resource; resource.setrlimit(resource.RLIMIT_NPROC, (60, 60))\n{program}",
+                mark,
+            )
+        )
         async with asyncio.timeout(20):
             while len(marked(mark)) < 20:
                 await asyncio.sleep(0.02)

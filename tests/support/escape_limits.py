@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import os
 
 from sandpool.local.backends.base import Started, VolumeMount
 from sandpool.local.backends.runtime import Limits
@@ -54,7 +56,12 @@ try:
 except OSError: pass
 print(kept)
 """
-
+WATCH = """
+import ctypes, time
+libc, count = ctypes.CDLL(None), 0
+while count < 100_000 and libc.inotify_init() >= 0: count += 1
+print(count, flush=True); time.sleep(0.2)
+"""
 LARGEST_BLOCK = 40 << 16  # one read of empty lines, each with its time before it
 
 
@@ -76,13 +83,15 @@ async def a_fork_bomb(world: World) -> None:
 async def _while_it_burns(box: Box) -> None:
     """Commands from outside are refused in words; pid 1 still answers."""
     bomb = asyncio.create_task(box.python(BOMB, "100", "stay"))
+    refused: NodeError | None = None
     while not bomb.done():
         try:
             await box.python("print(1)")
         except NodeError as error:
-            assert error.reason == "ResourceExhausted", error
+            refused = error
             break
-    assert not bomb.done()
+    assert refused is not None
+    assert refused.reason == "ResourceExhausted"
     bomb.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await bomb
@@ -128,8 +137,28 @@ async def too_many_open_files(world: World) -> None:
         assert last((await box.python(OPEN, "500"))[1]) == 500
 
 
+async def the_machines_share_of_watches(world: World) -> None:
+    """The kernel counts them by person, and for the owner of a user namespace, too. An ordinary user shares with its sandboxes."""
+    async with a_box(world) as box:
+        held = asyncio.create_task(box.python(WATCH))
+        libc, refused, tried = ctypes.CDLL(None), 0, 0
+        while not held.done():
+            file = libc.inotify_init()
+            tried, refused = tried + 1, refused + (file < 0)
+            if file >= 0:
+                os.close(file)
+            await asyncio.sleep(0.01)
+        assert 10 < last((await held)[1]) < 100_000
+        assert tried > 5
+        assert refused == 0 or os.geteuid() != 0
+
+
 async def _log_bytes(world: World, uid: Uid) -> int:
-    return sum(path.stat().st_size for path in (world.folder / "data" / "pods").rglob("*") if path.is_file() and uid in str(path))
+    return sum(
+        path.stat().st_size
+        for path in (world.folder / "data" / "pods").rglob("*")
+        if path.is_file() and uid in str(path)
+    )
 
 
 async def _output(world: World, program: str) -> tuple[int, bytes]:
@@ -154,7 +183,10 @@ async def a_flood_of_output(world: World) -> None:
 
 async def a_flood_for_one_who_listens(world: World) -> None:
     """The command writes no faster than it is read, and nobody else waits for that."""
-    async with world.pod(world.workload(("sh", "-c", FOREVER))) as one, world.pod(world.workload(("sh", "-c", FOREVER))) as two:
+    async with (
+        world.pod(world.workload(("sh", "-c", FOREVER))) as one,
+        world.pod(world.workload(("sh", "-c", FOREVER))) as two,
+    ):
         flood = asyncio.create_task(world.shell(one, "head -c 30000000 /dev/zero"))
         answers = [await world.shell(two, f"echo {number}") for number in range(10)]
         assert [text for _, text in answers] == [f"{number}\n" for number in range(10)]
@@ -163,7 +195,10 @@ async def a_flood_for_one_who_listens(world: World) -> None:
 
 async def a_processor_hog(world: World) -> None:
     """Many that never rest; a neighbour's commands all run, and so does this process."""
-    async with world.pod(world.workload(("sh", "-c", FOREVER))) as hog, world.pod(world.workload(("sh", "-c", FOREVER))) as quiet:
+    async with (
+        world.pod(world.workload(("sh", "-c", FOREVER))) as hog,
+        world.pod(world.workload(("sh", "-c", FOREVER))) as quiet,
+    ):
         await world.shell(hog, "for i in 1 2 3 4 5 6; do (while :; do :; done) > /dev/null 2>&1 & done")
         turns = 0
 
@@ -188,5 +223,5 @@ async def a_processor_hog(world: World) -> None:
 
 SCENARIOS = (
     a_fork_bomb, too_much_memory, too_much_on_disk, too_much_in_a_volume_in_memory, too_much_shared_memory,
-    too_many_open_files, a_flood_of_output, a_flood_for_one_who_listens, a_processor_hog,
+    too_many_open_files, the_machines_share_of_watches, a_flood_of_output, a_flood_for_one_who_listens, a_processor_hog,
 )  # fmt: skip

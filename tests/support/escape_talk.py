@@ -10,11 +10,25 @@ from pathlib import Path
 
 from sandpool.local.backends.base import Command
 from sandpool.model.metadata import Uid
-from support import escape_hostile, escape_in_files, escape_in_kernel, escape_in_network, escape_in_processes, escape_in_secrets
+from support import (
+    escape_hostile,
+    escape_in_files,
+    escape_in_kernel,
+    escape_in_network,
+    escape_in_processes,
+    escape_in_secrets,
+)
 from support.escape_world import World
 from support.streams import TestStreams
 
-PROGRAMS = (escape_hostile, escape_in_files, escape_in_processes, escape_in_secrets, escape_in_network, escape_in_kernel)
+PROGRAMS = (
+    escape_hostile,
+    escape_in_files,
+    escape_in_processes,
+    escape_in_secrets,
+    escape_in_network,
+    escape_in_kernel,
+)
 START = """
 import json, os, sys, types
 files = [f"{name} -> {os.readlink(f'/proc/self/fd/{name}')}" for name in os.listdir("/proc/self/fd") if name not in ("0", "1", "2")

@@ -218,7 +218,9 @@ class Files:
         wrong += [] if self.secret.read_text() == self.token else [str(self.secret)]
         expected = {"programs": {"env", "sh"}, "read-only": {"file"}, "scratch": set(), "shared": set()}
         for name, usual in expected.items():
-            extra = {path for path in (self.folder / name).iterdir() if path.name not in usual | {"absolute", "relative"}}
+            extra = {
+                path for path in (self.folder / name).iterdir() if path.name not in usual | {"absolute", "relative"}
+            }
             wrong += [str(path) for path in extra]
             for path in extra:
                 path.unlink()

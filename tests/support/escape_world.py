@@ -1,7 +1,4 @@
-"""A machine to break out of: the real backend with its images, volumes and network, a neighbour, and targets around it.
-
-`BACKENDS` says how each runtime is made and what it promises; another one is a line there.
-"""
+"""A machine to break out of: the real backend with its images, volumes and network, a neighbour, and targets around it."""
 
 from __future__ import annotations
 
@@ -15,32 +12,37 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from ipaddress import ip_address
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import sandpool
 from sandpool.local.backends.base import (
-    Command, ContainerPort, ContainerSpec, Exit, Resources, Running, Started, VolumeMount, Workload, WorkloadSpec,
+    Command,
+    ContainerPort,
+    ContainerSpec,
+    Exit,
+    Resources,
+    Running,
+    Started,
+    VolumeMount,
+    Workload,
+    WorkloadSpec,
 )  # fmt: skip
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 from sandpool.local.backends.pods.backend import PodsBackend
 from sandpool.local.backends.pods.options import PodsOptions
-from sandpool.local.backends.process.runtime import ProcessRuntime
-from sandpool.local.backends.runtime import Runtime
 from sandpool.local.errors import NodeError
 from sandpool.local.images.store import ImageStore
-from sandpool.local.network.forbidden import Address
 from sandpool.local.network.local import LocalNetwork
 from sandpool.local.network.policies import Policies
-from sandpool.local.network.route import Route
 from sandpool.local.volumes.options import VolumeOptions
 from sandpool.local.volumes.spec import Claim, Content, EmptyDir, HostPath, VolumeSpec
 from sandpool.local.volumes.store import VolumeStore
 from sandpool.loop.clock import SystemClock
 from sandpool.model.metadata import Key, Uid
+from support.escape_backends import BACKENDS, Kind
 from support.escape_census import Census, census
+from support.escape_internet import Internet
 from support.escape_targets import Files, Listeners, Victim, file_handle, listening, queue, segment, victim
 from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy
 from support.streams import TestStreams
@@ -48,32 +50,8 @@ from support.streams import TestStreams
 PATIENCE = 60.0
 FOREVER = "exec sleep 1000000"
 OPEN_LABELS = {"app": "open"}
-PUBLIC_ADDRESS = "1.2.3.4"
 QUICK = PodsOptions(first_retry=0.05, longest_retry=0.2, kept=0.2, linger=0.05, log_size=1_000_000, log_files=2)
 
-
-@dataclass(frozen=True)
-class Kind:
-    """`isolates`: attempts must fail; else they must succeed. `own_kernel`: calls reach a kernel of the sandbox's own."""
-
-    make: Callable[[Path, str], Runtime]
-    isolates: bool = True
-    own_kernel: bool = False
-
-
-def fork_server() -> tuple[str, ...]:
-    """What `sandpool up` starts, also from a copy of the package that is not installed."""
-    code = (
-        f"import sys; sys.path.append({str(Path(sandpool.__file__).parents[1])!r}); from sandpool.boxd.forked import "
-        "serve_forked; from sandpool.local.backends.namespaces.forked.forkserver import main; main(serve_forked)"
-    )
-    return (sys.executable, "-I", "-S", "-c", code)
-
-
-BACKENDS: dict[str, Kind] = {
-    "namespaces": Kind(lambda folder, name: NamespacesRuntime(folder, installation=name, entry=fork_server())),
-    "process": Kind(lambda folder, name: ProcessRuntime(folder, installation=name), isolates=False),
-}
 
 NEIGHBOUR = """
 import ctypes, os, socket, sys, threading
@@ -94,40 +72,6 @@ two = socket.socket(socket.AF_UNIX); two.bind("\\0" + abstract); two.listen()
 threading.Thread(target=serve, args=(two,), daemon=True).start()
 serve(one)
 """
-
-
-@dataclass
-class Internet:
-    """All that the egress proxies see of the world. Whatever is dialled, a listener on loopback answers: with the secret,
-    unless the address is a public one."""
-
-    secret_port: int
-    names: dict[str, list[list[str]]] = field(default_factory=lambda: {
-        "public.test": [[PUBLIC_ADDRESS]], "own.test": [["8.8.4.4"]], "metadata.test": [["169.254.169.254"]],
-        "mapped.test": [["::ffff:127.0.0.1"]], "private.test": [["10.1.2.3"]], "mixed.test": [[PUBLIC_ADDRESS, "10.1.2.3"]],
-        "rebinding.test": [[PUBLIC_ADDRESS], ["127.0.0.1"]],
-        **{name: [["127.0.0.1"]] for name in ("localhost", "localhost.", "LOCALHOST")},
-    })  # fmt: skip
-    dialled: list[str] = field(default_factory=list)
-
-    async def resolve(self, name: str) -> Sequence[Address]:
-        answers = self.names.get(name.lower())
-        if not answers:
-            raise OSError(f"no such name: {name}")
-        answers.append(answers.pop(0))
-        return [ip_address(text) for text in answers[-1]]
-
-    async def connect(self, address: Address, port: int) -> socket.socket:
-        if str(address) == PUBLIC_ADDRESS:
-            raise ConnectionRefusedError(111, "Connection refused")
-        self.dialled.append(f"{address}:{port}")
-        sock = socket.socket()
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.secret_port))
-        return sock
-
-    def route(self, address: Address) -> Route:
-        return Route.LOCAL if str(address) == "8.8.4.4" else Route.UNICAST
 
 
 @dataclass
@@ -192,7 +136,9 @@ class World:
         )  # fmt: skip
         uid = Uid(f"{os.getpid():08d}-0000-4000-8000-{number:012x}")
         key = Key("team", f"pod-{number}")
-        return Workload(uid, key, WorkloadSpec(containers=(spec,)), labels=labels, env={"main": env}, volumes=tuple(volumes))
+        return Workload(
+            uid, key, WorkloadSpec(containers=(spec,)), labels=labels, env={"main": env}, volumes=tuple(volumes)
+        )
 
     async def until(self, uid: Uid, condition: Callable[[Running | None], bool]) -> Running | None:
         async with asyncio.timeout(PATIENCE):
@@ -205,7 +151,9 @@ class World:
     async def pod(self, work: Workload) -> AsyncIterator[Uid]:
         await self.backend.start(work)
         try:
-            await self.until(work.uid, lambda seen: seen is not None and isinstance(seen.containers[0].state, Started | Exit))
+            await self.until(
+                work.uid, lambda seen: seen is not None and isinstance(seen.containers[0].state, Started | Exit)
+            )
             yield work.uid
         finally:
             await self.gone(work.uid)
@@ -235,7 +183,15 @@ class World:
         self.key = secrets.randbelow(1 << 30) + 1
         self.shared = f"{self.mark}-neighbour"
         self.neighbour_file = "/tmp/secret" if self.isolates else str(self.files.folder / "neighbour")
-        words = (self.neighbour_token, self.mark, str(self.port), self.abstract, str(self.key), self.shared, self.neighbour_file)
+        words = (
+            self.neighbour_token,
+            self.mark,
+            str(self.port),
+            self.abstract,
+            str(self.key),
+            self.shared,
+            self.neighbour_file,
+        )
         work = self.workload(
             ("python3", "-c", NEIGHBOUR, *words), port=self.port, env={"SECRET": self.neighbour_token},
             volumes=(VolumeSpec("empty", EmptyDir()),),
@@ -287,9 +243,7 @@ class World:
             "empty": EmptyDir(),
             "memory": EmptyDir(memory=True, size=1 << 20),
         }
-        mounts = {
-            name: VolumeMount(name=name, mount_path=f"/mnt/{name}", read_only=name == "host") for name in volumes
-        }
+        mounts = {name: VolumeMount(name=name, mount_path=f"/mnt/{name}", read_only=name == "host") for name in volumes}
         return self.workload(
             ("sh", "-c", FOREVER), mounts=mounts, volumes=[VolumeSpec(name, source) for name, source in volumes.items()]
         )
@@ -354,7 +308,9 @@ class World:
         return "; ".join(each for each in wrong if each)
 
     def count(self) -> Census:
-        return census(self.folder, self.installation)
+        """A kernel of its own has processes that come and go with what the sandbox does."""
+        counted = census(self.folder, self.installation)
+        return replace(counted, processes=0) if self.kind.own_kernel else counted
 
 
 def machine_mounts() -> list[str]:

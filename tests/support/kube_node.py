@@ -26,7 +26,7 @@ from sandpool.telemetry.log import configure
 async def main(kubeconfig: Path) -> None:
     clock = SystemClock()
     config = load_kubeconfig([kubeconfig])
-    options = KubeletOptions(node="hollow", workers=64)
+    options = KubeletOptions(node="hollow", workers=64, looks_up=False)
     while True:  # a node outlives its API server
         try:
             async with connect(config, clock=clock, draw=random.random, env=os.environ, width=32) as api:

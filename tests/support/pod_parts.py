@@ -50,13 +50,17 @@ class HostImages:
 class QuietAttached:
     notes: tuple[str, ...] = ()
 
-    def __init__(self, network: QuietNetwork, address: str) -> None:
+    def __init__(self, network: QuietNetwork, address: str, labels: Mapping[str, str]) -> None:
         self._network = network
         self.address = address
+        self.labels = labels
         self._egress: socket.socket | None = None
 
     def serve_egress(self, listener: socket.socket) -> None:
         self._egress = listener
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        self.labels = dict(labels)
 
     async def close(self) -> None:
         if self._egress is not None:
@@ -69,9 +73,12 @@ class QuietNetwork:
 
     def __init__(self) -> None:
         self.addresses = Addresses("127.64.0.0/16")
+        self.attached: dict[str, QuietAttached] = {}  # by uid; the last one counts
 
     async def attach(self, wanted: Wanted, dial: Dial) -> QuietAttached:
-        return QuietAttached(self, self.addresses.take(wanted.address))
+        made = QuietAttached(self, self.addresses.take(wanted.address), wanted.labels)
+        self.attached[wanted.uid] = made
+        return made
 
     async def close(self) -> None:
         return None
@@ -102,7 +109,9 @@ class FolderVolumes:
         return Volume(spec.name, path)
 
     async def refresh(self, uid: str, specs: Sequence[VolumeSpec]) -> None:
-        return None
+        for spec in specs:
+            if isinstance(spec.source, Content):
+                self._make(uid, spec)
 
     async def used(self, uid: str) -> Mapping[str, int]:
         return {}

@@ -38,6 +38,7 @@ from sandpool.loop.reflector import Reflector
 from sandpool.loop.writes import Writes
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
+from sandpool.model.container_defaults import STANDARD, ContainerDefaults
 from sandpool.model.core import NetworkPolicy, PersistentVolumeClaim, Service
 from sandpool.model.pod import Node, Pod
 from sandpool.model.pool import SandboxWarmPool
@@ -65,6 +66,7 @@ class ControllerOptions:
     pool: PoolOptions = field(default_factory=PoolOptions)
     claim: ClaimOptions = field(default_factory=ClaimOptions)
     workers: Workers = field(default_factory=Workers)
+    defaults: ContainerDefaults = STANDARD  # of containers in what templates make
     claim_events: bool = True  # whether the claim controller writes Events, where the others do
     tracked_only: bool = False  # ask the server for pods and Services of sandboxes only, not for all
 
@@ -179,7 +181,7 @@ class _Workshop:
         options: ControllerOptions,
     ) -> None:
         self._writes, self._caches, self._assigner, self._options = writes, caches, assigner, options
-        self._staleness = Staleness(caches.pools, caches.templates)
+        self._staleness = Staleness(caches.pools, caches.templates, options.defaults)
         self._said = (clock, telling.metrics, telling.story)
         self._events, self._tracer = telling.events, telling.tracer
 

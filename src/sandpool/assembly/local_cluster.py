@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
-from sandpool.assembly.controllers import Telling
+from sandpool.assembly.controllers import ControllerOptions, Telling
 from sandpool.assembly.data_dir import DataDir, Lock, Running
 from sandpool.assembly.lifetimes import Work, beside, first_error
 from sandpool.assembly.local_control import LocalControl
 from sandpool.assembly.machine import BackendName, Machine, MachineOptions, machine
+from sandpool.assembly.open_files import allow_open_files
 from sandpool.kube.errors import SandpoolError
 from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.access.directory import Access, open_access
@@ -61,6 +62,7 @@ class LocalOptions:
     backend: BackendName = "namespaces"
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
+    controllers: ControllerOptions = field(default_factory=ControllerOptions)
     events: bool = True  # whether controllers tell what they do as Events
     tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
@@ -154,7 +156,9 @@ def _control(
 ) -> LocalControl | None:
     if node is None:
         return None
-    return LocalControl(api, node.backend, clock, telling, around=node.around, events=options.events)
+    return LocalControl(
+        api, node.backend, clock, telling, around=node.around, events=options.events, options=options.controllers
+    )
 
 
 def _server(
@@ -237,6 +241,7 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
             loop.add_signal_handler(number, stop.set)
         await serve(options, ready, stop)
 
+    allow_open_files()
     try:
         uvloop.run(main())
     except* (SandpoolError, OSError) as group:

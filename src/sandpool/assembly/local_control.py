@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from random import random as dice
 
-from sandpool.assembly.controllers import Telling, assemble
+from sandpool.assembly.controllers import ControllerOptions, Telling, assemble
 from sandpool.assembly.lifetimes import beside, reached
 from sandpool.kube.api import Api
 from sandpool.kube.lanes import LaneGate
@@ -50,6 +50,7 @@ class LocalControl:
         *,
         around: Surroundings = Surroundings(),
         events: bool = True,
+        options: ControllerOptions = ControllerOptions(),
         random: Callable[[], float] = dice,
         patience: Patience = Patience(),
     ) -> None:
@@ -61,7 +62,7 @@ class LocalControl:
         self._kubelet = Kubelet(
             api, backend, clock, around=around, metrics=telling.metrics, story=telling.story, random=random
         )
-        parts = assemble(api, clock, random, telling, gate=LaneGate(clock, width=IN_FLIGHT)).parts()
+        parts = assemble(api, clock, random, telling, options, gate=LaneGate(clock, width=IN_FLIGHT)).parts()
         self._manager = Manager(parts, Deadlines(drained=patience.drained))
 
     @property

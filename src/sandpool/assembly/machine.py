@@ -16,6 +16,7 @@ from sandpool.kube.api import Api
 from sandpool.kube.errors import SandpoolError
 from sandpool.local.backends.base import Backend
 from sandpool.local.backends.choice import ChosenBackend
+from sandpool.local.backends.gvisor.runtime import GvisorRuntime
 from sandpool.local.backends.hollow import HollowBackend
 from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 from sandpool.local.backends.namespaces.server import isolated
@@ -37,7 +38,7 @@ from sandpool.model.core import NetworkPolicy
 from sandpool.model.kinds import NETWORK_POLICIES, PODS
 from sandpool.telemetry.metrics import Metrics
 
-BackendName = Literal["namespaces", "process", "hollow", "none"]
+BackendName = Literal["namespaces", "gvisor", "process", "hollow", "none"]
 """What pods become by default. hollow: everything but a process. none: nothing, the API server only keeps objects."""
 
 FORK_SERVER = isolated("from sandpool.assembly.fork_server import run; run()")
@@ -96,11 +97,15 @@ async def machine(options: MachineOptions, api: Api, clock: Clock, metrics: Metr
 
 
 def _runtimes(options: MachineOptions) -> list[Runtime]:
-    """`process` isolates nothing: it is there only when it was asked for by name."""
+    """Beside the default one, pods may choose others by their runtimeClassName. `process` isolates nothing: it is there only when
+    it was asked for by name."""
     folder, installation = options.folder / "runtime", options.installation
     if options.backend == "process":
         return [ProcessRuntime(folder / "process", installation=installation)]
-    return [NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER)]
+    return [
+        NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER),
+        GvisorRuntime(folder / "gvisor", installation=installation),
+    ]
 
 
 async def _check(backend: Backend, name: str) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from sandpool.cli.contract_flags import ContractFlags
-from sandpool.cli.controller_flags import LeadFlags, MemberFlags, PaceFlags, SeenFlags, WhereFlags
+from sandpool.cli.controller_flags import MEMBERS, LeadFlags, MemberFlags, PaceFlags, SeenFlags, WhereFlags
+from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import FAILED, Exit
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def controller(
     lead: Annotated[LeadFlags, _FLAT] = LeadFlags(),
     pace: Annotated[PaceFlags, _FLAT] = PaceFlags(),
     members: Annotated[MemberFlags, _FLAT] = MemberFlags(),
+    defaults: Annotated[DefaultFlags, Parameter(name="*", group=MEMBERS)] = DefaultFlags(),
     seen: Annotated[SeenFlags, _FLAT] = SeenFlags(),
     others: Annotated[ContractFlags, _FLAT] = ContractFlags(),
 ) -> None:
@@ -52,7 +54,7 @@ def controller(
         debug_at=debug_at,
         stories_at=seen.stories_address(),
         router_namespace=where.router(),
-        controllers=_controllers(where, pace, members),
+        controllers=_controllers(where, pace, members, defaults),
     )
     configure(style=seen.log_format, level="DEBUG" if seen.verbose else "INFO")
     tracer = _tracer() if seen.enable_tracing else None
@@ -63,7 +65,7 @@ def controller(
             tracer.close()
 
 
-def _controllers(where: WhereFlags, pace: PaceFlags, members: MemberFlags) -> ControllerOptions:
+def _controllers(where: WhereFlags, pace: PaceFlags, members: MemberFlags, defaults: DefaultFlags) -> ControllerOptions:
     from sandpool.assembly.controllers import ControllerOptions
     from sandpool.controllers.claim.options import Options as ClaimOptions
     from sandpool.controllers.sandbox.options import Options as SandboxOptions
@@ -78,6 +80,7 @@ def _controllers(where: WhereFlags, pace: PaceFlags, members: MemberFlags) -> Co
         pool=members.pool(),
         claim=claim,
         workers=pace.workers(),
+        defaults=defaults.defaults(),
         claim_events=not members.disable_claim_events,
         tracked_only=pace.cache_label_selectors,
     )

@@ -37,7 +37,8 @@ def _flag(group: Group) -> Callable[..., Parameter]:
 _where = _flag(Group("The cluster", sort_key=1))
 _lead = _flag(Group("Leader election", sort_key=2))
 _pace = _flag(Group("Pace", sort_key=3))
-_members = _flag(Group("Members of pools and claims", sort_key=4))
+MEMBERS = Group("Members of pools and claims", sort_key=4)
+_members = _flag(MEMBERS)
 _seen = _flag(Group("Watching it", sort_key=5))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 NOTICES = {
     "namespaces": "Backend namespaces: each pod runs in namespaces of its own, without capabilities.",
+    "gvisor": "Backend gvisor: each pod runs on a kernel of its own, gVisor's, without capabilities.",
     "process": "Backend process: NOTHING IS ISOLATED. Pods are ordinary processes of yours; run only code that you trust.",
     "hollow": "Backend hollow: pods become Ready and have an address, but no process runs in them.",
     "none": "Backend none: objects are kept and nothing acts on them; leave out --backend none for pools and claims.",
@@ -24,10 +25,11 @@ NOTICES = {
 @dataclass(frozen=True)
 class NodeFlags:
     backend: Annotated[
-        Literal["namespaces", "process", "hollow", "none"],
+        Literal["namespaces", "gvisor", "process", "hollow", "none"],
         Parameter(
             env_var="SANDPOOL_BACKEND",
-            help="What pods become. namespaces: isolated processes. process: processes WITHOUT any isolation. "
+            help="What pods become. namespaces: isolated processes. gvisor: on a kernel of their own, by runsc from "
+            "SANDPOOL_RUNSC or PATH. process: processes WITHOUT any isolation. "
             "hollow: Ready, with an address, but no process starts. none: nothing acts on objects.",
         ),
     ] = "namespaces"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sandpool.assembly.data_dir import DataDir, Running, in_use
+from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
@@ -36,6 +37,7 @@ def up(
         str, Parameter(help="The address it listens on. Anything but loopback makes it reachable for others.")
     ] = "127.0.0.1",
     node: NodeFlags = NodeFlags(),
+    containers: DefaultFlags = DefaultFlags(),
     events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,
     otlp_endpoint: Annotated[
         str, Parameter(help="Where traces go: the base URL of an OpenTelemetry collector. Default: as OTEL_* say.")
@@ -53,13 +55,16 @@ def up(
     """
     directory = data_dir(data_dir_)
     _check(port, host, otlp_endpoint)
+    defaults = containers.defaults()
     directory.prepare()
     if detach:
         arguments = ["--port", str(port), "--host", host, "--log-format", log_format, *node.arguments()]
+        arguments += containers.arguments()
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
         _greet(_start_detached(directory, arguments))
         return
+    from sandpool.assembly.controllers import ControllerOptions
     from sandpool.assembly.local_cluster import LocalOptions, serve_until_stopped
     from sandpool.telemetry.log import configure
 
@@ -72,6 +77,7 @@ def up(
             backend=node.backend,
             images=node.images(),
             volumes=node.volumes(),
+            controllers=ControllerOptions(defaults=defaults),
             events=events,
             tracer=tracer,
         )

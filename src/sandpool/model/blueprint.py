@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.documents import Json, same
 from sandpool.model.hardening import hardened
 from sandpool.model.names import name_hash
@@ -23,9 +24,9 @@ _QUANTITIES = frozenset({"limits", "requests", "overhead", "capacity"})
 _MAPS = _QUANTITIES | {"nodeSelector", "labels", "annotations", "matchLabels"}
 
 
-def secure_pod_spec(template: SandboxTemplateSpec) -> dict[str, Any]:
+def secure_pod_spec(template: SandboxTemplateSpec, defaults: ContainerDefaults = NONE) -> dict[str, Any]:
     """The pod spec that sandboxes of a template get: that of the contract, hardened."""
-    return hardened(_contract_pod_spec(template))
+    return hardened(_contract_pod_spec(template), defaults)
 
 
 def _contract_pod_spec(template: SandboxTemplateSpec) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _with_contract(spec: dict[str, Any], walled: bool) -> dict[str, Any]:
     return {**spec, **added}
 
 
-def blueprint_hash(blueprint: SandboxSpec | SandboxTemplateSpec) -> str:
+def blueprint_hash(blueprint: SandboxSpec | SandboxTemplateSpec, defaults: ContainerDefaults = NONE) -> str:
     """Names everything that a sandbox is made from, metadata included; the order of keys does not matter."""
     parts: dict[str, Any] = {
         "podTemplate": blueprint.pod_template,
@@ -57,6 +58,8 @@ def blueprint_hash(blueprint: SandboxSpec | SandboxTemplateSpec) -> str:
     }
     if isinstance(blueprint, SandboxTemplateSpec) and _built_in_walls(blueprint):
         parts["walls"] = True  # they decide which resolvers a pod is given
+    if defaults != NONE:
+        parts["defaults"] = defaults.texts()
     return _hash(parts)
 
 
@@ -76,25 +79,30 @@ def _pod_spec_hash(spec: bytes) -> str:
     return blake2b(msgspec.json.encode(plain, order="sorted"), digest_size=8).hexdigest()
 
 
-def follows(sandbox: SandboxSpec, template: SandboxTemplateSpec) -> bool:
+def follows(sandbox: SandboxSpec, template: SandboxTemplateSpec, defaults: ContainerDefaults = NONE) -> bool:
     """Whether the sandbox is what the template would make today. Labels and annotations do not count.
 
-    A sandbox that another implementation made is not hardened. It follows all the same, else a takeover would replace
-    every warm member; what the template itself says about privileges it must have."""
+    A sandbox that another implementation made is not hardened, and one that was made without defaults has no limits. They
+    follow all the same, else a takeover or an upgrade would replace every warm member; what the template itself says about
+    privileges and limits they must have."""
     return (
         sandbox.service == template.service
         and _same_claims(sandbox.volume_claim_templates or (), template.volume_claim_templates or ())
-        and _same_pod(bytes(sandbox.pod_template.spec), bytes(template.pod_template.spec), _built_in_walls(template))
+        and _same_pod(
+            bytes(sandbox.pod_template.spec), bytes(template.pod_template.spec), _built_in_walls(template), defaults
+        )
     )
 
 
 @lru_cache(maxsize=512)
-def _same_pod(spec: bytes, template: bytes, walled: bool) -> bool:
+def _same_pod(spec: bytes, template: bytes, walled: bool, defaults: ContainerDefaults) -> bool:
     # When a template changes, this is asked about each member of its pools at once; those of one make have the same bytes.
     made: Json = msgspec.json.decode(spec)
     contract = _with_contract(msgspec.json.decode(template), walled)
-    ours = hardened(contract)
-    return _same_spec(made, ours) or (ours is not contract and _same_spec(made, contract))
+    ours, unlimited = hardened(contract, defaults), hardened(contract)
+    forms = [ours] if ours == unlimited else [ours, unlimited]
+    forms += [] if unlimited is contract else [contract]
+    return any(_same_spec(made, form) for form in forms)
 
 
 def _same_claims(left: tuple[VolumeClaimTemplate, ...], right: tuple[VolumeClaimTemplate, ...]) -> bool:

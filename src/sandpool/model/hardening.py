@@ -1,14 +1,15 @@
-"""A pod spec with the restrictions that a careful author would have written: the runtime's seccomp profile for the pod, and
-no container that can gain privileges.
+"""A pod spec with the restrictions that a careful author would have written: the runtime's seccomp profile for the pod, no
+container that can gain privileges, and limits for each.
 
 Only what is absent is filled in, and nothing that would make a valid spec invalid: a container that is privileged or asks
-for CAP_SYS_ADMIN cannot be kept from gaining privileges, and pods for Windows may have neither field.
+for CAP_SYS_ADMIN cannot be kept from gaining privileges, and pods for Windows are left as they are.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from sandpool.model.container_defaults import NONE, ContainerDefaults, limited
 from sandpool.model.documents import Json
 
 SECCOMP = "seccompProfile"
@@ -17,10 +18,12 @@ _CONTAINERS = ("initContainers", "containers")
 _ADMINISTRATION = frozenset({"SYS_ADMIN", "ALL"})
 
 
-def hardened(spec: dict[str, Any]) -> dict[str, Any]:
+def hardened(spec: dict[str, Any], defaults: ContainerDefaults = NONE) -> dict[str, Any]:
     """The very same spec if there is nothing to add; else a copy of what changes."""
-    if _for_windows(spec):
-        return spec
+    return spec if _for_windows(spec) else limited(_restricted(spec), defaults)
+
+
+def _restricted(spec: dict[str, Any]) -> dict[str, Any]:
     added: dict[str, Any] = {}
     if _absent(spec, SECCOMP):
         added["securityContext"] = {**(spec.get("securityContext") or {}), SECCOMP: {"type": "RuntimeDefault"}}

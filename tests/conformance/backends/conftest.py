@@ -11,17 +11,26 @@ import pytest
 
 from conformance.backends.subject import Subject
 from sandpool.local.backends.base import Backend, Probe
+from sandpool.local.backends.gvisor.runtime import GvisorRuntime
 from sandpool.local.backends.hollow import HollowBackend
 from sandpool.local.backends.pods.backend import PodsBackend
 from sandpool.local.backends.pods.options import PodsOptions
 from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.local.backends.runtime import Runtime
 from sandpool.loop.clock import LoopClock, SystemClock
+from support import runsc
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAMESPACES = "sandpool.local.backends.namespaces.runtime"
-REAL = ["process", *(["namespaces"] if find_spec(NAMESPACES) else [])]
+REAL = ["process", *(["namespaces"] if find_spec(NAMESPACES) else []), "gvisor"]
+# Starting a kernel for each test takes its time: these are run always, the others with the deep searches.
+OFTEN = {
+    "test_a_signal_is_told", "test_one_that_ignores_the_polite_signal_is_ended_by_force",
+    "test_a_command_has_three_streams_and_an_exit_code", "test_a_cancelled_command_is_ended_with_its_children",
+    "test_control_c_reaches_the_program_in_the_foreground", "test_a_container_may_have_a_terminal",
+    "test_a_port_inside_can_be_reached", "test_a_paused_pod_takes_no_commands",
+}  # fmt: skip
 PROBES: dict[str, Probe] = {}  # found out once
 OPTIONS = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2, kept=0.2)
 
@@ -29,9 +38,12 @@ OPTIONS = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2
 def runtime(name: str, folder: Path) -> Runtime:
     if name == "process":
         return ProcessRuntime(folder, installation=folder.name)
+    if name == "gvisor":
+        return GvisorRuntime(folder, installation=folder.parent.name, runsc=runsc.path())
+    from sandpool.assembly.machine import FORK_SERVER
     from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 
-    return NamespacesRuntime(folder, installation=folder.name)
+    return NamespacesRuntime(folder, installation=folder.name, entry=FORK_SERVER)
 
 
 def on_pods(name: str, folder: Path) -> Callable[[], Backend]:
@@ -74,3 +86,12 @@ async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     """Only those that really run something."""
     async for one in _opened(Subject(on_pods(request.param, tmp_path), request.param, tmp_path)):
         yield one
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        name = getattr(item, "originalname", "")
+        ours = callspec is not None and Path(__file__).parent in item.path.parents
+        if ours and "gvisor" in callspec.params.values() and name not in OFTEN:
+            item.add_marker(pytest.mark.long)

@@ -176,3 +176,18 @@ async def test_output_may_be_opened_by_name_by_any_user(real: Subject) -> None:
     streams = TestStreams()
     await real.backend.exec(work.uid, "main", Command(("sh", "-c", "echo named > /dev/stderr")), streams)
     assert bytes(streams.out[2]) == b"named\n"
+
+
+async def test_what_the_api_holds_is_replaced_while_it_is_mounted(real: Subject) -> None:
+    await mounting(real)
+    mounts = (VolumeMount(name="c", mount_path="/c"), VolumeMount(name="e", mount_path="/e"))
+    work = a_pod(a_container("echo mine > /e/f; exec sleep 1000", *mounts), c=Content({"f": b"old"}), e=EmptyDir())
+    await real.started(work)
+    await real.backend.refresh(work.uid, (VolumeSpec("c", Content({"f": b"new"})), VolumeSpec("e", EmptyDir())))
+    streams = TestStreams()
+    assert (await real.backend.exec(work.uid, "main", Command(("cat", "/c/f", "/e/f")), streams)).code == 0
+    assert streams.text == b"newmine\n"
+    await real.backend.stop(work.uid, 0)
+    await real.until(work.uid, gone)
+    await real.backend.refresh(work.uid, (VolumeSpec("c", Content({"f": b"late"})),))
+    assert not (real.folder / "volumes" / "pods" / work.uid).exists()

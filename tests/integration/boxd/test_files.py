@@ -65,6 +65,12 @@ def test_a_write_is_whole_or_not_at_all(box: Daemon) -> None:
     assert os.listdir(box.root) == ["f"]
 
 
+def test_a_client_that_is_refused_while_it_sends_hears_why(box: Daemon) -> None:
+    (box.root / "folder").mkdir()
+    answer = box.ask("PUT", f"{F}/folder", b"x" * 8_000_000)
+    assert (answer.status, answer.value["code"]) == (400, "INVALID_ARGUMENT")
+
+
 def test_chunks_of_unknown_length(box: Daemon) -> None:
     assert box.ask("PUT", f"{F}/f", (b"x" * 70_000 for _ in range(20))).status == 204
     assert (box.root / "f").stat().st_size == 1_400_000

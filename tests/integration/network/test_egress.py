@@ -150,9 +150,9 @@ async def test_a_changed_policy_cuts_what_it_no_longer_allows(world: OutsideWorl
     assert await reader.read() == b""
     other.write(b"still there")
     assert await stayed.readexactly(11) == b"still there"
-    box.network.relabel("u1", {"app": "another"})
+    box.pod.relabel({"app": "another"})
     assert await stayed.read() == b""
-    box.network.relabel("u1", LABELS)
+    box.pod.relabel(LABELS)
     world.serve = world.hello
     assert await box.tunnel("2.2.2.2:443") == HELLO
     for out in (writer, other):

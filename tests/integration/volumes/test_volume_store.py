@@ -156,6 +156,15 @@ async def test_refreshing_what_is_not_there_does_nothing(store: VolumeStore, tmp
     assert not (tmp_path / "volumes").exists()
 
 
+async def test_what_is_being_removed_is_not_refreshed_into_being(store: VolumeStore, tmp_path: Path) -> None:
+    path = path_of(await one(store, Content({"a": b"1"})))
+    removing = asyncio.ensure_future(store.remove("pod-1"))
+    await asyncio.sleep(0)
+    await store.refresh("pod-1", [VolumeSpec("v", Content({"a": b"2"}))])
+    await removing
+    assert not path.parent.exists()
+
+
 @pytest.mark.parametrize(
     "path", ["../a", "/a", "a/../b", "", "a//b", "./a", "..a", "a/", "a\0b", "x" * 256, "a/" * 40 + "a"]
 )

@@ -36,6 +36,10 @@ from support.kube_witness import Members
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
 HARDENING = Path(__file__).parents[3] / "docs/reference/hardening.md"
+DEFAULTS = {
+    "limits": {"cpu": "2", "memory": "2Gi", "ephemeral-storage": "10Gi"},
+    "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "0"},
+}
 IMAGES = {"containers": [{"name": "main", "image": "python:3.14"}]}
 
 
@@ -87,6 +91,7 @@ async def test_members_are_hardened(user: User) -> None:
     assert not [volume for volume in spec.get("volumes", []) if "projected" in volume]
     assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
     assert [one["securityContext"] for one in spec["containers"]] == [{"allowPrivilegeEscalation": False}]
+    assert [one["resources"] for one in spec["containers"]] == [DEFAULTS]
     assert not [one for one in spec["containers"] if one.get("volumeMounts")]
     assert spec["dnsPolicy"] == "None"  # nothing in the cluster answers it
     (policy,) = await user.all(raw(NETWORK_POLICIES))
@@ -111,11 +116,12 @@ async def test_limits_and_the_runtime_are_what_the_template_says(stage: Stage, u
     await user.filled(1)
     (pod,) = await user.all(raw(PODS))
     assert pod.body["spec"]["runtimeClassName"] == "gvisor"
-    assert pod.body["spec"]["containers"][0]["resources"] == limits
+    said = {part: {**DEFAULTS[part], **amounts} for part, amounts in limits.items()}
+    assert pod.body["spec"]["containers"][0]["resources"] == said
 
 
-async def test_limits_of_the_namespace_reach_members_and_replace_nobody(stage: Stage, user: User) -> None:
-    """As the reference says it: what a template leaves open, a LimitRange fills in."""
+async def test_bounds_of_the_namespace_are_kept_and_replace_nobody(stage: Stage, user: User) -> None:
+    """As the reference says it: a LimitRange bounds what we fill in, and has nothing to add."""
     text = HARDENING.read_text().partition("      apiVersion: v1\n")[2].partition("\n\n")[0]
     limits = yaml.safe_load("      apiVersion: v1\n" + text)
     assert limits["kind"] == "LimitRange"
@@ -126,8 +132,7 @@ async def test_limits_of_the_namespace_reach_members_and_replace_nobody(stage: S
     await user.filled(1)
     (before,) = await user.members()
     (pod,) = await user.all(raw(PODS))
-    wanted = limits["spec"]["limits"][0]["default"]
-    assert pod.body["spec"]["containers"][0]["resources"]["limits"] == wanted
+    assert pod.body["spec"]["containers"][0]["resources"] == DEFAULTS
     await user.pool(1, name="second")  # whatever else happens meanwhile
     await user.filled(1, "second")
     (after,) = await user.members()

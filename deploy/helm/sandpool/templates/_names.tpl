@@ -79,7 +79,10 @@ subjects:
 {{- with .Values.router.namespace }}
 - --router-namespace={{ . }}
 {{- end }}
+{{- /* Values kept from an earlier chart have no hardening: then the program's own defaults hold. */ -}}
 {{- $given := list
+  (list "--default-limits" (.Values.hardening).defaultLimits)
+  (list "--default-requests" (.Values.hardening).defaultRequests)
   (list "--kube-api-qps" .Values.kubeApi.qps)
   (list "--kube-api-burst" .Values.kubeApi.burst)
   (list "--sandbox-claim-concurrent-workers" .Values.workers.claim)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sandpool.assembly.installation.labelled import LABELS, SELECTOR, labelled
 from sandpool.assembly.installation.settings import CONTROLLER, Settings
+from sandpool.model.container_defaults import STANDARD_LIMITS, STANDARD_REQUESTS
 
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
@@ -74,7 +75,8 @@ def _container(settings: Settings) -> dict[str, Any]:
 
 def arguments(settings: Settings) -> list[str]:
     watched = [f"--watch-namespaces={','.join(settings.watch_namespaces)}"] if settings.watch_namespaces else []
-    return ["controller", "--leader-elect", "--extensions", "--log-format=json", *watched]
+    defaults = [f"--default-limits={STANDARD_LIMITS}", f"--default-requests={STANDARD_REQUESTS}"]
+    return ["controller", "--leader-elect", "--extensions", "--log-format=json", *watched, *defaults]
 
 
 def _probe(path: str, *, delay: int, period: int, failures: int) -> dict[str, Any]:

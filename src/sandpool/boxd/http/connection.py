@@ -24,6 +24,8 @@ class Patience:
 
     head: float = 30.0  # from the first byte of a request to the end of its head
     idle: float = 3600.0  # between requests
+    lingering: float = 2.0  # for a client that was refused in the middle of its body
+    unread: int = 64 << 20  # bytes of that
 
 
 @dataclass(slots=True)
@@ -107,7 +109,18 @@ class Connection:
             return False
         keep = not head.close and request.body.ended
         await self._send(answer, head, close=not keep)
+        if not request.body.ended:
+            await self._linger()
         return keep
+
+    async def _linger(self) -> None:
+        """A client that is still sending reads the answer only if the connection is not torn down under it."""
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        left = self._patience.unread
+        async with asyncio.timeout(self._patience.lingering):
+            while left > 0 and (data := await self._reader.read(BUFFER)):
+                left -= len(data)
 
     async def _head(self) -> Head | None:
         async with asyncio.timeout(self._patience.idle) as limit:

@@ -6,6 +6,7 @@ from sandpool.controllers.assigner.facts import Member, Pool
 from sandpool.model import labels
 from sandpool.model.blueprint import follows
 from sandpool.model.conditions import is_true
+from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.metadata import OwnerReference
 from sandpool.model.names import name_hash
 from sandpool.model.pool import SandboxWarmPool
@@ -43,10 +44,10 @@ def pool_of(pool: SandboxWarmPool, *, template_known: bool, leaving: bool = Fals
     return Pool(meta.uid, meta.key, pool.spec.strategy, leaving or meta.leaving, template_known)
 
 
-def stale(sandbox: Sandbox, template: SandboxTemplate, blueprint: str) -> bool:
-    """Whether the template would make another sandbox today. `blueprint` is the hash of the template's own; equal hashes
-    settle it, and only where they differ are the specs compared."""
+def stale(sandbox: Sandbox, template: SandboxTemplate, blueprint: str, defaults: ContainerDefaults = NONE) -> bool:
+    """Whether the template would make another sandbox today. `blueprint` is the hash of what it makes with these defaults;
+    equal hashes settle it, and only where they differ are the specs compared."""
     marks = sandbox.metadata.labels
     if marks.get(labels.TEMPLATE_REF_HASH) != name_hash(template.metadata.name):
         return True
-    return marks.get(labels.TEMPLATE_HASH) != blueprint and not follows(sandbox.spec, template.spec)
+    return marks.get(labels.TEMPLATE_HASH) != blueprint and not follows(sandbox.spec, template.spec, defaults)

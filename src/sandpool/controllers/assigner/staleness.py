@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sandpool.controllers.assigner.read import owning_pool, stale
 from sandpool.loop.cache import Cache
 from sandpool.model.blueprint import blueprint_hash
+from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
@@ -24,7 +25,10 @@ class _Judged(NamedTuple):
 class Staleness:
     """Whoever asks about sandboxes also says, by `forget`, when one is no member any more: no memory outlives its object."""
 
-    def __init__(self, pools: Cache[SandboxWarmPool], templates: Cache[SandboxTemplate]) -> None:
+    def __init__(
+        self, pools: Cache[SandboxWarmPool], templates: Cache[SandboxTemplate], defaults: ContainerDefaults = NONE
+    ) -> None:
+        self.defaults = defaults  # that templates are filled up with, by whoever makes a sandbox of one
         self._pools = pools
         self._templates = templates
         self._hashes: dict[Key, tuple[Uid, int, str]] = {}
@@ -42,7 +46,7 @@ class Staleness:
         known = self._hashes.get(meta.key)
         if known is not None and known[:2] == (meta.uid, meta.generation):
             return known[2]
-        value = blueprint_hash(template.spec)
+        value = blueprint_hash(template.spec, self.defaults)
         if self._templates.get(meta.key) is template:  # of what it was once nothing is kept
             self._hashes[meta.key] = (meta.uid, meta.generation, value)
         return value
@@ -60,7 +64,7 @@ class Staleness:
         known = self._judged.get(meta.uid)
         if known is not None and known[:4] == (of.uid, of.generation, meta.generation, meta.labels):
             return known.stale
-        answer = stale(sandbox, template, self.blueprint(template))
+        answer = stale(sandbox, template, self.blueprint(template), self.defaults)
         self._judged[meta.uid] = _Judged(of.uid, of.generation, meta.generation, meta.labels, answer)
         return answer
 

@@ -15,6 +15,7 @@ from sandpool.controllers.claim.volumes import with_volumes
 from sandpool.model import labels
 from sandpool.model.blueprint import secure_pod_spec
 from sandpool.model.claim import SandboxClaim
+from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.labels import LaunchType
 from sandpool.model.metadata import Metadata, OwnerReference
 from sandpool.model.names import name_hash
@@ -23,7 +24,10 @@ from sandpool.model.template import SandboxTemplate
 
 
 def cold_sandbox(
-    claim: SandboxClaim, template: SandboxTemplate, domains: Sequence[str] = pod_metadata.USER_DOMAINS
+    claim: SandboxClaim,
+    template: SandboxTemplate,
+    domains: Sequence[str] = pod_metadata.USER_DOMAINS,
+    defaults: ContainerDefaults = NONE,
 ) -> Sandbox:
     """Named like the claim, controlled by it, and complete: the pod's name is on it before the pod is."""
     source, asked, origin = template.spec, claim.spec, template.metadata.name
@@ -34,7 +38,7 @@ def cold_sandbox(
     system = _identity(claim, template)
     ours = source.pod_template.metadata or PodMetadata()
     base = PodMetadata(labels={**ours.labels, **system}, annotations=ours.annotations)
-    pod_spec = with_environment(secure_pod_spec(source), asked.env, source.env_vars_injection_policy, origin)
+    pod_spec = with_environment(secure_pod_spec(source, defaults), asked.env, source.env_vars_injection_policy, origin)
     return Sandbox(
         metadata=Metadata(
             name=claim.metadata.name,

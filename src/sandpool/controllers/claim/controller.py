@@ -76,7 +76,17 @@ class ClaimController:
         publisher = Publisher(writes, self._memory)
         self._handover = handover
         self._work = Work(
-            writes, self._observer, assigner, self._memory, handover, publisher, clock, events, options, self.wake
+            writes,
+            self._observer,
+            assigner,
+            self._memory,
+            handover,
+            publisher,
+            clock,
+            events,
+            options,
+            staleness.defaults,
+            self.wake,
         )
         feed = Feed(assigner, staleness, caches.sandboxes, caches.pools, caches.templates, caches.nodes, self.wake)
         self._audit = Audit(self._observer, assigner, feed, self._memory, metrics)

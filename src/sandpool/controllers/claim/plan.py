@@ -30,6 +30,7 @@ from sandpool.controllers.claim.view import ClaimView
 from sandpool.loop.errors import Terminal
 from sandpool.model.claim import ClaimShutdownPolicy, SandboxClaim
 from sandpool.model.conditions import find
+from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.expiry import claim_end, expired
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Reason, Type
@@ -50,7 +51,7 @@ def next_step(view: ClaimView, domains: Sequence[str], now: datetime) -> Step:
     return _search(view, domains)
 
 
-def cold_step(view: ClaimView, domains: Sequence[str]) -> ColdStep:
+def cold_step(view: ClaimView, domains: Sequence[str], defaults: ContainerDefaults = NONE) -> ColdStep:
     """How a claim that takes no warm sandbox comes to one of its own."""
     claim, pool = view.claim, view.pool
     if (taken := _name_taken(view)) is not None:
@@ -62,7 +63,7 @@ def cold_step(view: ClaimView, domains: Sequence[str]) -> ColdStep:
     if view.unprotected is not None:
         return Hold(f"Waiting: {view.unprotected}")
     try:
-        return Create(cold_sandbox(claim, view.template, domains))
+        return Create(cold_sandbox(claim, view.template, domains, defaults))
     except Terminal as refusal:
         return Refuse(refusal.reason, refusal.message)
 

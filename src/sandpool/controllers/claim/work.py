@@ -47,6 +47,7 @@ from sandpool.loop.outcome import Done
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
+from sandpool.model.container_defaults import ContainerDefaults
 from sandpool.model.expiry import claim_end
 from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, SANDBOXES
 from sandpool.model.metadata import Uid
@@ -70,6 +71,7 @@ class Work:
         clock: Clock,
         events: Events,
         options: Options,
+        defaults: ContainerDefaults,
         wake: Callable[[Woken], None],
     ) -> None:
         self._writes = writes
@@ -80,6 +82,7 @@ class Work:
         self._clock = clock
         self._events = events
         self._options = options
+        self._defaults = defaults
         self._wake = wake
         self._keeper = Keeper(writes, observer, memory, publisher, clock, options)
         self._expiry = Expiry(writes, publisher, clock, events)
@@ -189,7 +192,7 @@ class Work:
         claim, notes = view.claim, self._memory.of(view.claim)
         notes.waits_since = notes.waits_since or self._clock.now()
         self._forget(claim)
-        step = cold_step(view, self._options.label_domains)
+        step = cold_step(view, self._options.label_domains, self._defaults)
         note(said(step))
         match step:
             case Refuse(reason):

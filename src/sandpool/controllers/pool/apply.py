@@ -48,7 +48,7 @@ class Hands:
         self._sandboxes = sandboxes
         self._staleness = staleness
         self._options = options
-        self._maker = Maker(writes, sandboxes, random, options)
+        self._maker = Maker(writes, sandboxes, random, options, staleness.defaults)
         self._remover = Remover(writes, sandboxes, assigner, wake_claims)
 
     async def settle(self, pool: SandboxWarmPool, memory: Memory, outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from sandpool.model import labels
 from sandpool.model.blueprint import pod_template_hash, secure_pod_spec
+from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.labels import Creator, LaunchType
 from sandpool.model.metadata import Metadata, OwnerReference
 from sandpool.model.names import MAX_LABEL, name_hash
@@ -26,7 +27,9 @@ def member_name(pool: str, random: Callable[[], float]) -> str:
     return f"{pool[: MAX_LABEL - RANDOM - 1].rstrip('-.')}-{suffix}"
 
 
-def blank_member(pool: SandboxWarmPool, template: SandboxTemplate, blueprint: str) -> Sandbox:
+def blank_member(
+    pool: SandboxWarmPool, template: SandboxTemplate, blueprint: str, defaults: ContainerDefaults = NONE
+) -> Sandbox:
     """A member without a name: made once for many."""
     source = template.spec
     marks = {
@@ -45,7 +48,7 @@ def blank_member(pool: SandboxWarmPool, template: SandboxTemplate, blueprint: st
         ),
         spec=SandboxSpec(
             pod_template=PodTemplate(
-                spec=msgspec.Raw(msgspec.json.encode(secure_pod_spec(source))),
+                spec=msgspec.Raw(msgspec.json.encode(secure_pod_spec(source, defaults))),
                 metadata=PodMetadata(labels={**ours.labels, **marks}, annotations=ours.annotations),
             ),
             volume_claim_templates=source.volume_claim_templates,

@@ -20,6 +20,7 @@ from sandpool.controllers.pool.view import PoolView
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, SandpoolError, TooManyRequests
 from sandpool.loop.cache import Cache
 from sandpool.loop.writes import Writes
+from sandpool.model.container_defaults import ContainerDefaults
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.model.pool import SandboxWarmPool
@@ -36,6 +37,7 @@ class Maker:
     sandboxes: Cache[Sandbox]
     random: Callable[[], float]
     options: Options
+    defaults: ContainerDefaults
 
     async def settle(self, pool: SandboxWarmPool, memory: Memory, outcome: Outcome) -> None:
         """Finds out what became of creates whose answers are missing."""
@@ -48,7 +50,7 @@ class Maker:
         if count <= 0 or view.template is None:
             return
         note(f"create {count}")
-        blank = blank_member(view.pool, view.template, blueprint)
+        blank = blank_member(view.pool, view.template, blueprint, self.defaults)
         jobs = [partial(self._make, view.pool, memory, blank, current, outcome)] * count
         most = self.options.concurrency
         well = await run(jobs, 1 if memory.careful else most, most)

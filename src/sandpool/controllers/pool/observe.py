@@ -14,6 +14,7 @@ from sandpool.controllers.protection import missing_policy
 from sandpool.loop.cache import Cache
 from sandpool.model import labels
 from sandpool.model.blueprint import follows
+from sandpool.model.container_defaults import ContainerDefaults
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.names import name_hash
@@ -113,7 +114,12 @@ class Observer:
             return ()
         found = self._orphans.get((pool.metadata.namespace, name_hash(pool.metadata.name)))
         return tuple(
-            Orphan(one.metadata.name, one.metadata.uid, one.metadata.revision, _strange(one, template))
+            Orphan(
+                one.metadata.name,
+                one.metadata.uid,
+                one.metadata.revision,
+                _strange(one, template, self._staleness.defaults),
+            )
             for one in found
             if not self.caches.sandboxes.leaving(one)
         )
@@ -126,7 +132,7 @@ def orphan_of(sandbox: Sandbox) -> tuple[Mark, ...]:
     return () if mark is None or meta.controller is not None else ((meta.namespace, mark),)
 
 
-def _strange(orphan: Sandbox, template: SandboxTemplate) -> bool:
+def _strange(orphan: Sandbox, template: SandboxTemplate, defaults: ContainerDefaults) -> bool:
     """Anybody may have written its labels: what it is made of counts, and which template it names."""
     named = orphan.metadata.labels.get(labels.TEMPLATE_REF_HASH) == name_hash(template.metadata.name)
-    return not named or not follows(orphan.spec, template.spec)
+    return not named or not follows(orphan.spec, template.spec, defaults)

@@ -9,7 +9,7 @@ All methods run on the event loop's thread. They raise NodeError (its BackendErr
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -329,6 +329,21 @@ class Backend(Protocol):
     async def dial(self, uid: Uid, port: int) -> socket.socket:
         """A connection to a TCP port inside: connected, non-blocking, the caller's. BackendError "ConnectionRefused" if
         nobody listens there, UnknownPod if the pod is not here."""
+        ...
+
+    async def connect(self, uid: Uid, container: str) -> socket.socket:
+        """A connection to boxd in a started container: connected, non-blocking, the caller's. Errors as in `exec`, and
+        Unsupported where there is no boxd."""
+        ...
+
+    def relabel(self, uid: Uid, labels: Mapping[str, str]) -> None:
+        """The pod's labels are these now: what follows from them for its network holds from now on. Of an unknown pod,
+        nothing happens."""
+        ...
+
+    async def refresh(self, uid: Uid, volumes: Sequence[VolumeSpec]) -> None:
+        """The files of these volumes have changed: those that show what the API holds are replaced in running containers,
+        too; all others stay as they are. Of an unknown pod, nothing happens."""
         ...
 
     def logs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 
 from sandpool.local.backends.base import (
@@ -25,6 +25,7 @@ from sandpool.local.backends.base import (
     Workload,
 )
 from sandpool.local.errors import NodeError
+from sandpool.local.volumes.spec import VolumeSpec
 from sandpool.model.metadata import Uid
 from sandpool.telemetry.log import logger
 
@@ -117,6 +118,17 @@ class ChosenBackend:
 
     async def dial(self, uid: Uid, port: int) -> socket.socket:
         return await self._of(uid).dial(uid, port)
+
+    async def connect(self, uid: Uid, container: str) -> socket.socket:
+        return await self._of(uid).connect(uid, container)
+
+    def relabel(self, uid: Uid, labels: Mapping[str, str]) -> None:
+        if self.look(uid) is not None:
+            self._of(uid).relabel(uid, labels)
+
+    async def refresh(self, uid: Uid, volumes: Sequence[VolumeSpec]) -> None:
+        if self.look(uid) is not None:
+            await self._of(uid).refresh(uid, volumes)
 
     async def logs(
         self,

@@ -8,7 +8,7 @@ survives the process; a pod that ran before (`Workload.was`) is brought back as 
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import isfinite
@@ -32,6 +32,7 @@ from sandpool.local.backends.base import (
 )
 from sandpool.local.errors import NodeError
 from sandpool.local.network.addresses import Addresses
+from sandpool.local.volumes.spec import VolumeSpec
 from sandpool.loop.clock import Clock, Timer
 from sandpool.model.metadata import Uid
 
@@ -173,6 +174,16 @@ class HollowBackend:
     async def dial(self, uid: Uid, port: int) -> socket.socket:
         self._known(uid)
         raise Unsupported(self.name, "be connected to")
+
+    async def connect(self, uid: Uid, container: str) -> socket.socket:
+        self._container(self._known(uid), container)
+        raise Unsupported(self.name, "be connected to")
+
+    def relabel(self, uid: Uid, labels: Mapping[str, str]) -> None:
+        return None  # there is no network
+
+    async def refresh(self, uid: Uid, volumes: Sequence[VolumeSpec]) -> None:
+        return None  # nor are there files
 
     async def logs(
         self,

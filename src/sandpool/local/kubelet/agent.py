@@ -27,10 +27,11 @@ from sandpool.local.kubelet.goodbye import Goodbyes
 from sandpool.local.kubelet.ledger import Entry, Ledger
 from sandpool.local.kubelet.node import Heartbeat
 from sandpool.local.kubelet.options import KubeletOptions
-from sandpool.local.kubelet.plan import Bind, Plan, PodView, Publish, Start, Step, plan_pod
+from sandpool.local.kubelet.plan import Bind, Plan, PodView, Publish, Relabel, Start, Step, plan_pod
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
 from sandpool.local.kubelet.prober import Prober
 from sandpool.local.kubelet.references import Unresolved
+from sandpool.local.kubelet.refreshing import Refresher
 from sandpool.local.kubelet.runtimes import Offering, RuntimeClasses
 from sandpool.local.kubelet.telling import Telling
 from sandpool.loop.cache import Cache
@@ -91,8 +92,10 @@ class Kubelet:
         asking = Asking(backend, clock)
         self._prober = Prober(asking.ask, clock, self._changed, self._telling.probed)
         self._goodbyes = Goodbyes(asking.ask, clock, self._changed, self._telling.hook_failed)
-        here = Here(options.node, options.address, options.capacity)
-        self._hands = Hands(writes, backend, here, self._goodbyes, self._claimed, self._telling.doubted)
+        self._here = Here(options.node, options.address, options.capacity)
+        self._hands = Hands(
+            writes, backend, self._here, self._goodbyes, self._claimed, self._telling.doubted, looks_up=options.looks_up
+        )
         self._runtimes = RuntimeClasses(writes, self.classes, clock, options.pace.renew)
         limits = Limits(workers=options.workers, longest_delay=60.0)
         self.controller: Controller[Key] = Controller("kubelet", self.reconcile, clock, metrics, story, limits)
@@ -109,7 +112,8 @@ class Kubelet:
             Reflector(writes, self.pods, clock, metrics, random, mine),
         ]
         heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes)
-        services = [heartbeat.run, self._prober.run, self._goodbyes.run]
+        refresher = Refresher(writes, self._backend, self.pods, self._here, clock, options.pace.refresh)
+        services = [heartbeat.run, self._prober.run, self._goodbyes.run, refresher.run]
         if self._around.offering is not None:
             self.controller.on(self.classes, self._unplaced, reduce=lambda one: one.handler)
             reflectors.append(Reflector(writes, self.classes, clock, metrics, random))
@@ -157,6 +161,7 @@ class Kubelet:
         meta = pod.metadata
         return (
             meta.uid,
+            meta.labels,
             pod.spec.node_name,
             pod.spec.scheduling_gates,
             meta.deletion_timestamp,
@@ -225,6 +230,7 @@ class Kubelet:
             entry.trouble,
             entry.held_since,
             self._prober.follow(pod, seen) if pod is not None else status.NO_PROBES,
+            seen is not None and pod is not None and entry.labels != pod.metadata.labels,
             self._backend.revives,
         )
 
@@ -243,6 +249,8 @@ class Kubelet:
         entry.held_since = (view.held_since or self._clock.now()) if plan.holds else None
         if any(isinstance(step, Bind) for step in plan.steps):
             entry.bound_at = view.pod.metadata.revision
+        if any(isinstance(step, Start | Relabel) for step in plan.steps):
+            entry.labels = view.pod.metadata.labels
         if self._backend.look(view.pod.metadata.uid) is not None:
             entry.trouble, entry.failures = None, 0
 

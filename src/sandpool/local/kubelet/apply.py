@@ -12,7 +12,7 @@ from sandpool.local.kubelet.claims import bind_claims
 from sandpool.local.kubelet.downward import Here
 from sandpool.local.kubelet.goodbye import Goodbyes
 from sandpool.local.kubelet.lookup import look_up
-from sandpool.local.kubelet.plan import Bind, Delete, End, Publish, Restart, Start, Step, Stop
+from sandpool.local.kubelet.plan import Bind, Delete, End, Publish, Relabel, Restart, Start, Step, Stop
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
 from sandpool.local.kubelet.references import NOTHING, references
 from sandpool.local.kubelet.resolve import resolve
@@ -33,6 +33,8 @@ class Hands:
         goodbyes: Goodbyes,
         claimed: Callable[[NodePod, tuple[str, ...]], object],
         doubted: Callable[[NodePod, str], object],
+        *,
+        looks_up: bool = True,
     ) -> None:
         self._api = api
         self._backend = backend
@@ -40,6 +42,7 @@ class Hands:
         self._goodbyes = goodbyes
         self._claimed = claimed
         self._doubted = doubted
+        self._looks_up = looks_up
 
     async def apply(self, pod: NodePod | None, step: Step) -> None:
         match step:
@@ -53,6 +56,8 @@ class Hands:
                     await self._backend.end(uid, container, left)
             case Restart(uid, container):
                 await self._backend.restart(uid, container)
+            case Relabel(uid, labels):
+                self._backend.relabel(uid, labels)
             case Start(workload):
                 assert pod is not None
                 await self._start(pod, workload)
@@ -71,6 +76,9 @@ class Hands:
         return self._goodbyes.left(pod, seen, grace, container)
 
     async def _start(self, pod: NodePod, workload: Workload) -> None:
+        if not self._looks_up:
+            await self._backend.start(workload)
+            return
         wanted = references(pod.spec)
         found = await look_up(self._api, pod.metadata.namespace, wanted) if wanted else NOTHING
         resolved = resolve(pod, workload, found, self._here)

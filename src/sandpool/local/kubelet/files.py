@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -55,6 +56,16 @@ def volume_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ..
         except (Unresolved, NoSuchField, quantities.QuantityError) as error:
             why = error.message if isinstance(error, Unresolved) else str(error)
             raise Unresolved(FAILED_MOUNT, f'volume "{volume.name}": {why}') from None
+    return tuple(made)
+
+
+def content_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ...]:
+    """Only the volumes that show what the API holds, and of these only the ones that can be put together."""
+    made: list[VolumeSpec] = []
+    for volume in pod.spec.volumes:
+        if volume.shows:
+            with contextlib.suppress(Unresolved, NoSuchField, quantities.QuantityError):
+                made.append(VolumeSpec(volume.name, _source(pod, volume, found, here)))
     return tuple(made)
 
 

@@ -6,7 +6,7 @@ entry lives as long as either knows its pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +21,7 @@ class Entry:
     trouble: Trouble | None = None
     failures: int = 0  # starts that failed in a row
     held_since: datetime | None = None
+    labels: Mapping[str, str] | None = None  # that the backend knows
     claims: tuple[str, ...] = ()  # uids of the claims that it uses
     seen: Running | None = None  # as it was when Events were last made of it
 

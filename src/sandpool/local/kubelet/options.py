@@ -20,6 +20,7 @@ class Pace:
     first_retry: float = 1.0  # after a backend could not start a pod, doubling
     longest_retry: float = 300.0
     longest_lookup: float = 15.0  # the same, if something that the pod refers to was missing
+    refresh: float = 30.0  # between looks for ConfigMaps and Secrets that have changed
     tidy: float = 30.0  # between looks for claims that are gone
     renew: float = 10.0  # between renewals of the node's lease
     lease: float = 40.0  # its duration
@@ -35,5 +36,6 @@ class KubeletOptions:
     version: str = f"v1.35.0+sandpool-{__version__}"
     runtime: str = ""  # empty: the backend's name
     workers: int = 16
+    looks_up: bool = True  # what pods refer to; off for a node that only plays along on a cluster of others
     routine_events: bool = False  # also tell the steps of a start that goes well
     pace: Pace = Pace()

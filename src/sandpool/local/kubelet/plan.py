@@ -37,6 +37,7 @@ class PodView:
     trouble: Trouble | None = None
     held_since: datetime | None = None  # since when a status difference has been waiting
     health: Mapping[str, Health] = field(default_factory=dict)  # of the running containers that have probes
+    relabelled: bool = False  # the backend knows other labels, or we do not know which
     revives: bool = True  # whether the backend brings pods back as they were
 
 
@@ -85,6 +86,15 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Relabel:
+    uid: Uid
+    labels: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return "relabel"
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Fields of the status that differ."""
 
@@ -102,7 +112,7 @@ class Delete:
         return "delete"
 
 
-Step = Bind | Start | Restart | End | Stop | Publish | Delete
+Step = Bind | Start | Restart | Relabel | End | Stop | Publish | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +190,8 @@ def _starts(steps: tuple[Step, ...]) -> bool:
 def _keep(view: PodView, pod: NodePod, seen: Running, pace: Pace, now: datetime) -> Plan:
     """A pod that the backend has: containers that are to end or to run again, and the status."""
     over = status.aim_of(seen, pod.spec) in (Phase.SUCCEEDED, Phase.FAILED)
-    steps: list[Step] = [*_endings(view, pod, seen, over)]
+    steps: list[Step] = [Relabel(seen.uid, pod.metadata.labels)] if view.relabelled else []
+    steps += _endings(view, pod, seen, over)
     moments: list[datetime] = []
     for container in (*seen.init, *seen.containers) if not seen.stopping and not over else ():
         state = container.state

@@ -58,6 +58,12 @@ def references(spec: NodePodSpec) -> frozenset[Reference]:
     return frozenset(found)
 
 
+def shown_references(spec: NodePodSpec) -> frozenset[Reference]:
+    """The objects whose content is shown as files."""
+    shown = (reference for volume in spec.volumes if volume.shows for reference in _of_volume(volume))
+    return frozenset(shown)
+
+
 def _of_container(container: NodeContainer) -> Iterator[Reference]:
     for source in container.env_from:
         if source.config_map_ref is not None:

@@ -116,3 +116,8 @@ class PodVolume(Model, frozen=True):
     projected: ProjectedSource | None = None
     persistent_volume_claim: ClaimSource | None = None
     host_path: HostPathSource | None = None
+
+    @property
+    def shows(self) -> bool:
+        """Whether its files are what the API holds."""
+        return any(one is not None for one in (self.config_map, self.secret, self.downward_api, self.projected))

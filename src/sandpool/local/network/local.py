@@ -62,12 +62,6 @@ class LocalNetwork:
         """What became of requests to the proxies, by outcome, since the start."""
         return dict(self._counts)
 
-    def relabel(self, uid: str, labels: Mapping[str, str]) -> None:
-        """The labels of a pod have changed, and with them the policies that select it. Nothing happens to an unknown one."""
-        for pod in self._pods.values():
-            if pod.wanted.uid == uid:
-                pod.relabel(labels)
-
     async def attach(self, wanted: Wanted, dial: Dial) -> PodNetwork:
         address, listening = self._listening(wanted.ports, wanted.address)
         options = self._options

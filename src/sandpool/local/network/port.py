@@ -45,6 +45,10 @@ class Attached(Protocol):
         """Accepts proxy connections on a socket that listens inside the sandbox. It is owned, and closed, from now on."""
         ...
 
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """The pod's labels are these now: other policies may select it, also for connections that are open."""
+        ...
+
     async def close(self) -> None:
         """No listener, connection or task of it is left."""
         ...

@@ -51,10 +51,8 @@ class VolumeStore:
         return await self._in_turn(pod, lambda: self._make(pod, specs, group)) if specs else {}
 
     async def refresh(self, uid: str, specs: Sequence[VolumeSpec]) -> None:
-        known = self._made.get(uid, {})
-        contents = [spec for spec in specs if isinstance(spec.source, Content) and spec.name in known]
-        if contents:
-            await self._in_turn(uid, lambda: self._run(self._make_all, uid, contents, self._groups.get(uid)))
+        if uid in self._made:
+            await self._in_turn(uid, lambda: self._refresh(uid, specs))
 
     async def used(self, uid: str) -> Mapping[str, int]:
         unheld = {
@@ -118,6 +116,13 @@ class VolumeStore:
         volumes = await self._run(self._make_all, uid, specs, group)
         self._made.setdefault(uid, {}).update(volumes)
         return volumes
+
+    async def _refresh(self, uid: str, specs: Sequence[VolumeSpec]) -> None:
+        """In its turn the pod may be gone, and then nothing of it must come back."""
+        known = self._made.get(uid, {})
+        contents = [spec for spec in specs if isinstance(spec.source, Content) and spec.name in known]
+        if contents:
+            await self._run(self._make_all, uid, contents, self._groups.get(uid))
 
     def _make_all(self, uid: str, specs: Sequence[VolumeSpec], group: int | None) -> dict[str, Volume]:
         secret = any(isinstance(spec.source, Content) and spec.source.secret for spec in specs)

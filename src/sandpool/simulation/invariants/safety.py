@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from sandpool.model.blueprint import follows
 from sandpool.model.claim import SandboxClaim
+from sandpool.model.container_defaults import STANDARD
 from sandpool.model.expiry import claim_end, expired, sandbox_end
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.labels import TEMPLATE_REF_HASH
@@ -78,8 +79,9 @@ def _fresh(who: Author, box: Sandbox) -> Iterator[str]:
 
 
 def stale(box: Sandbox, template: SandboxTemplate) -> bool:
+    """With the defaults that controllers have unless somebody chooses others; here nobody does."""
     meta, spec = template.metadata, template.spec
-    return box.metadata.labels.get(TEMPLATE_REF_HASH) != name_hash(meta.name) or not follows(box.spec, spec)
+    return box.metadata.labels.get(TEMPLATE_REF_HASH) != name_hash(meta.name) or not follows(box.spec, spec, STANDARD)
 
 
 def claimed_is_sacred(ledger: Ledger, step: Step) -> Iterator[str]:

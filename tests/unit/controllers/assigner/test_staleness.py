@@ -19,6 +19,7 @@ from sandpool.loop.cache import Cache
 from sandpool.model import labels
 from sandpool.model.blueprint import blueprint_hash, secure_pod_spec
 from sandpool.model.codec import convert
+from sandpool.model.container_defaults import NONE, STANDARD, ContainerDefaults, amounts
 from sandpool.model.kinds import POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.metadata import Key, Revision, Uid
 from sandpool.model.names import name_hash
@@ -42,7 +43,14 @@ def a_pool(*, uid: str = "pool-uid", template: str = "t") -> SandboxWarmPool:
     return convert(POOLS, body)
 
 
-def a_member(of: SandboxTemplate | None = None, *, name: str = "warm", owner: str = "pool-uid", **meta: Any) -> Sandbox:
+def a_member(
+    of: SandboxTemplate | None = None,
+    *,
+    name: str = "warm",
+    owner: str = "pool-uid",
+    defaults: ContainerDefaults = NONE,
+    **meta: Any,
+) -> Sandbox:
     made_from = of or a_template()
     marks = {
         labels.WARM_POOL: name_hash("p"),
@@ -54,7 +62,7 @@ def a_member(of: SandboxTemplate | None = None, *, name: str = "warm", owner: st
         "controller": True,
     }  # fmt: skip
     head = {"namespace": "a", "uid": f"uid-{name}", "labels": marks, "ownerReferences": [reference], **meta}
-    spec = {"podTemplate": {"spec": secure_pod_spec(made_from.spec)}}
+    spec = {"podTemplate": {"spec": secure_pod_spec(made_from.spec, defaults)}}
     return convert(SANDBOXES, sandbox_body(spec=spec, metadata=metadata(name, **head)))
 
 
@@ -65,10 +73,10 @@ def at(obj: Any, revision: Revision) -> Any:
 class World:
     """The caches that staleness is read from; each change is a revision."""
 
-    def __init__(self) -> None:
+    def __init__(self, defaults: ContainerDefaults = NONE) -> None:
         self.pools: Cache[SandboxWarmPool] = Cache(POOLS)
         self.templates: Cache[SandboxTemplate] = Cache(TEMPLATES)
-        self.staleness = Staleness(self.pools, self.templates)
+        self.staleness = Staleness(self.pools, self.templates, defaults)
         self._revision = 0
 
     def show(self, *objects: Any) -> None:
@@ -117,6 +125,18 @@ def test_a_member_is_judged_once(world: World, worked_out: list[str]) -> None:
     again = a_member(resourceVersion="99", annotations={"x": "y"})
     assert world.staleness.stale(again) is False
     assert worked_out == ["hashed", "compared"], "a status or an annotation says nothing new"
+
+
+def test_defaults_are_part_of_what_a_template_makes() -> None:
+    """The hash on these members is that of a template without defaults, so it settles nothing."""
+    world = World(STANDARD)
+    world.show(a_template(), a_pool())
+    spec = a_template().spec
+    assert world.staleness.blueprint(a_template()) == blueprint_hash(spec, STANDARD) != blueprint_hash(spec)
+    others = ContainerDefaults(amounts("memory=1Gi"))
+    assert not world.staleness.stale(a_member(name="ours", defaults=STANDARD))
+    assert not world.staleness.stale(a_member(name="earlier"))
+    assert world.staleness.stale(a_member(name="others", defaults=others))
 
 
 def test_a_new_generation_of_the_template_is_judged_anew(world: World, worked_out: list[str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sandpool.local.errors import NodeError
@@ -60,22 +62,13 @@ def judge(path: Path, said: str) -> Runsc:
 
 async def ask(given: Path | None) -> Runsc:
     path = find(given)
+    asked: partial[subprocess.CompletedProcess[bytes]] = partial(
+        subprocess.run, [str(path), "--version"], env={}, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False
+    )  # fmt: skip
     try:
-        process = await asyncio.create_subprocess_exec(
-            str(path), "--version", env={},
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        done = await asyncio.get_running_loop().run_in_executor(None, asked)
     except OSError as error:
         raise NodeError("NoRunsc", f"{path} cannot be started: {(error.strerror or '').lower()}; {INSTALL}") from error
-    try:
-        async with asyncio.timeout(PATIENCE):
-            assert process.stdout is not None
-            said = await process.stdout.read(MOST_SAID)
-    except TimeoutError:
+    except subprocess.TimeoutExpired:
         raise NodeError("NoRunsc", f"{path} --version said nothing for {PATIENCE:.0f} s; {INSTALL}") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]  # else its pipe lives until it is collected
-    return judge(path, said.decode(errors="replace"))
+    return judge(path, done.stdout[:MOST_SAID].decode(errors="replace"))

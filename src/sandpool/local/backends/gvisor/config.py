@@ -6,16 +6,17 @@ file system came to be, which numbers a user's name stands for - is put in there
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandpool.local.backends.gvisor.forked.world import STATE, VOLUMES
 from sandpool.local.backends.namespaces.orders import DEFAULT_FILES, LEAST_FILES, LOCKED_BYTES, PATH
 from sandpool.local.backends.runtime import ContainerPlan, ExecPlan, Limits, SandboxPlan
+from sandpool.local.errors import NodeError
 
 ROOT = "pod"  # the container that the others join
 SHM_BYTES = 64 << 20
-OVERHEAD_BYTES = 96 << 20  # of gVisor's own kernel, which the machine counts as the pod's
+OVERHEAD_BYTES = 64 << 20  # of gVisor's own kernel, which the machine counts as the pod's
 DEFAULT_PIDS = 1024
 PIDS_EACH, PIDS_MORE = 4, 256  # threads of the machine for one process of a sandbox, and for the kernel itself
 QUIET = ["nosuid", "noexec", "nodev"]
@@ -58,6 +59,16 @@ def exec_process(plan: ExecPlan, container: Json) -> Json:
         "cwd": plan.cwd or container["cwd"],
         "terminal": plan.tty,
     }
+
+
+def check(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """What no program can be given."""
+    if not argv:
+        raise NodeError("StartError", "there is no command; set the container's command or use an image that has one")
+    if any("\0" in each for each in (*argv, *env, *env.values())) or any("=" in name or not name for name in env):
+        raise NodeError(
+            "StartError", "the command or its environment cannot be passed on: a name or value is not valid"
+        )
 
 
 def volume(number: int, target: str, *, read_only: bool) -> Json:
@@ -103,7 +114,7 @@ def _container(plan: SandboxPlan, process: Json, mounts: list[Json], notes: Json
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc", "options": QUIET},
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "noexec"]},
-            {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": shm},
+            {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": shm},  # noqa: S108 (inside)
             {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*QUIET, "ro"]},
             *mounts,
         ],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable
 from typing import Protocol
 
 from sandpool.local.backends.base import Unsupported
 from sandpool.local.backends.gvisor import config, orders
 from sandpool.local.backends.gvisor.config import Json
+from sandpool.local.backends.gvisor.forked.world import as_user
 from sandpool.local.backends.gvisor.keeping import Keeper
 from sandpool.local.backends.namespaces.server import close
 from sandpool.local.backends.runtime import Ended, ExecPlan, Stdio
@@ -38,19 +38,27 @@ def exit_status(said: str) -> object:
 
 
 def family(table: str, leader: int) -> list[int]:
-    """A process and what descends from it, from the table of `runsc ps`: UID, PID, PPID and more."""
+    """A process, its group and what descends from any of them, the eldest first, from the table of `runsc ps`: UID, PID,
+    PPID, PGID and more."""
     parents: dict[int, int] = {}
+    found: set[int] = set()
     for line in table.splitlines():
         words = line.split()
-        if len(words) > 2 and words[1].isdigit() and words[2].isdigit():
-            parents[int(words[1])] = int(words[2])
-    found = {leader} & parents.keys()
+        if len(words) > 3 and all(word.isdigit() for word in words[1:4]):
+            pid, parents[pid], group = (int(word) for word in words[1:4])
+            found |= {pid} if leader in (pid, group) else set()
     grew = bool(found)
     while grew:
         more = {pid for pid, parent in parents.items() if parent in found} - found
         found |= more
         grew = bool(more)
     return sorted(found)
+
+
+def eldest(table: str) -> int:
+    """The process that a container began with: those of `exec` come later. 0 if there is none."""
+    numbers = [int(words[1]) for words in map(str.split, table.splitlines()) if len(words) > 1 and words[1].isdigit()]
+    return min(numbers, default=0)
 
 
 class Around(Protocol):
@@ -67,7 +75,10 @@ class Around(Protocol):
 
     def follow(self, number: int, task: GvisorTask) -> None: ...
 
-    def ooms(self) -> int: ...
+    @property
+    def killed(self) -> set[int]:
+        """Processes that are dead, but that nobody inside may ever ask about: they stay in the table."""
+        ...
 
 
 class GvisorTask:
@@ -98,54 +109,64 @@ class GvisorTask:
         self._pid = pid if isinstance(pid, int) else 0
 
     async def signal(self, number: int) -> None:
-        await self._tell("kill", f"--pid={self._pid}", self._name, str(number))
+        """Older versions of runsc cannot tell a group."""
+        if await self._tell("kill", f"--pgid={self._pid}", self._name, str(number)):
+            await self._tell("kill", f"--pid={self._pid}", self._name, str(number))
 
     async def kill(self) -> None:
-        """Again until nobody new has appeared: whoever starts others faster than this is found in the next round."""
-        killed: set[int] = set()
+        """The eldest first, so that nobody goes on because of somebody's end. Again until nobody new has appeared: whoever
+        starts others faster than this is found in the next round."""
+        killed = self._around.killed
         for _ in range(MOST_ROUNDS):
-            if self._ended.done():
-                return
             _, table, _ = await self._around.keeper.run("ps", self._name)
             found = [pid for pid in family(table, self._pid) if pid not in killed]
             if not found:
                 break
             for pid in found:
-                await self._tell("kill", f"--pid={pid}", self._name, "9")
+                await self._around.keeper.run("kill", f"--pid={pid}", self._name, "9")
             killed.update(found)
-        if not killed:
-            await self._tell("kill", f"--pid={self._pid}", self._name, "9")
 
-    async def _tell(self, *argv: str) -> None:
-        """Nobody to tell is no error."""
+    async def _tell(self, *argv: str) -> int:
+        """The code of a command of runsc. Nobody to tell is no error."""
         if self._ended.done():
-            return
+            return 0
         try:
-            await self._around.keeper.run(*argv)
+            code, _, _ = await self._around.keeper.run(*argv)
         except NodeError:
             if not self._ended.done() and self._around.keeper.alive:
                 raise
+            return 0
+        return code
 
 
 class GvisorContainer(GvisorTask):
-    """`process` is what runsc was told of its command."""
+    """`process` is what runsc was told of its command, but for the user, who is known when it runs."""
 
-    def __init__(self, around: Around, name: str, process: Json, connect: Callable[[], socket.socket] | None = None) -> None:
+    def __init__(self, around: Around, name: str, process: Json) -> None:
         super().__init__(around, name)
         self._process = process
 
+    def runs_as(self, who: object) -> None:
+        match who:
+            case {"user": dict(user), "home": str(home)}:
+                self._process = as_user(self._process, user, home)
+            case _:
+                raise NodeError("Gvisor", "the keeper of a sandbox gave an answer that makes no sense")
+
     async def signal(self, number: int) -> None:
-        await self._tell("kill", self._name, str(number))
+        leader = 0 if self._ended.done() else eldest((await self._around.keeper.run("ps", self._name))[1])
+        if not leader or await self._tell("kill", f"--pgid={leader}", self._name, str(number)):
+            await self._tell("kill", self._name, str(number))
 
     async def kill(self) -> None:
         await self._tell("kill", "--all", self._name, "9")
-        await self._tell("kill", self._name, "9")
         await asyncio.shield(self._ended)
 
     async def exec(self, plan: ExecPlan, stdio: Stdio) -> GvisorTask:
         self._around.awake()
-        if not plan.argv:
-            raise NodeError("StartError", "there is no command; name one")
+        if self._ended.done():
+            raise NodeError("NotRunning", "the container has ended")
+        config.check(plan.argv, plan.env)
         number = self._around.number()
         task = GvisorTask(self._around, self._name)
         self._around.follow(number, task)

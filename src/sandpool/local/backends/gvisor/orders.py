@@ -32,15 +32,15 @@ def root(plan: SandboxPlan, skeleton: Path) -> Json:
     """The container that the others join: it keeps the sandbox, and carries what goes out."""
     program, folders = python()
     argv = relay_argv(plan.egress_port, program, Path(relay.__file__).read_text())
-    targets = [(EGRESS, str(plan.folder / "egress"), False), *((folder, folder, True) for folder in folders)]
+    targets = [(EGRESS, str(plan.folder / "egress"), True), *((folder, folder, True) for folder in folders)]
     mounts = [config.volume(n, target, read_only=fixed) for n, (target, _, fixed) in enumerate(targets)]
     sources = [
-        {"target": target, "source": source, "volume": "", "within": None, "read_only": fixed, "owner": None, "own": not fixed}
+        {"target": target, "source": source, "volume": "", "within": None, "read_only": fixed, "owner": None}
         for target, source, fixed in targets
     ]  # fmt: skip
-    return _root(
-        config.sandbox_config(plan, argv, mounts), plan, skeleton, (), host=True, mounts=sources, user="", groups=()
-    )
+    described = config.sandbox_config(plan, argv, mounts)
+    described["process"]["mounted"] = True
+    return _root(described, plan, skeleton, (), host=True, mounts=sources, user="", groups=())
 
 
 def keep(plan: SandboxPlan, runsc: Path, ids: tuple[int, int, int], skeleton: Path, *, ranged: bool) -> Json:

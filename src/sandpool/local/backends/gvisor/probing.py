@@ -42,7 +42,9 @@ async def probe(runtime: Runtime, folder: Path, controllers: Callable[[], frozen
         return Probe(False, error.reason, "; ".join((error.message, *settings)))
     missing = NEEDED - enforced
     if missing:
-        return Probe(False, "NotIsolated", f"a sandbox was started, but does not hold: {', '.join(sorted(missing))}", enforced)
+        return Probe(
+            False, "NotIsolated", f"a sandbox was started, but does not hold: {', '.join(sorted(missing))}", enforced
+        )
     return Probe(True, "", told(enforced), enforced)
 
 

@@ -29,7 +29,9 @@ VARIABLE = "SANDPOOL_RUNSC"
 def entry() -> tuple[str, ...]:
     """Isolated from the environment and the user's packages; only our own package can be imported besides the library."""
     folder = str(Path(sandpool.__file__).parents[1])
-    code = f"import sys; sys.path.append({folder!r}); from sandpool.local.backends.gvisor.forked.entry import main; main()"
+    code = (
+        f"import sys; sys.path.append({folder!r}); from sandpool.local.backends.gvisor.forked.entry import main; main()"
+    )
     return (sys.executable, "-I", "-S", "-c", code)
 
 
@@ -72,12 +74,8 @@ class GvisorRuntime:
 
     async def probe(self) -> Probe:
         async with self._probing:
-            own = GvisorRuntime(
-                self._folder / "probe", installation=f"{self._installation}-probe", runsc=self._given
-            )
-            return await probing.probe(
-                own, self._folder / "probe" / "sandbox", lambda: frozenset(own._cgroups.places)
-            )
+            own = GvisorRuntime(self._folder / "probe", installation=f"{self._installation}-probe", runsc=self._given)
+            return await probing.probe(own, self._folder / "probe" / "sandbox", lambda: frozenset(own._cgroups.places))
 
     async def create(self, plan: SandboxPlan) -> GvisorSandbox:
         if self._runsc is None:

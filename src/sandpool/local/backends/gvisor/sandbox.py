@@ -21,6 +21,7 @@ from sandpool.local.backends.namespaces.server import ForkServer, close
 from sandpool.local.backends.runtime import ContainerPlan, Ended, Limits, SandboxPlan, Stdio
 from sandpool.local.errors import NodeError
 
+PATIENCE = 5.0
 KERNEL = "kernel"  # the control group below the sandbox's in which version 2 wants processes to be
 
 
@@ -61,6 +62,7 @@ class GvisorSandbox:
         self._joined: list[str] = []
         self._ooms = 0
         self._paused = False
+        self.killed: set[int] = set()
 
     @property
     def keeper(self) -> Keeper:
@@ -85,8 +87,9 @@ class GvisorSandbox:
 
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> GvisorContainer:
         self._living()
+        config.check(plan.argv, plan.env)
         number = self.number()
-        name = f"c{number}"
+        name = f"c{number:09}"  # runsc takes the beginning of a name for the name
         for each in plan.mounts:
             if each.source is None:
                 self._volumes.setdefault(each.volume, str(len(self._volumes)))
@@ -96,7 +99,7 @@ class GvisorSandbox:
             "name": name,
             "volumes": orders.volumes(plan, self._volumes, self.base, ranged=self._machine.ranged),
         }
-        container = GvisorContainer(self, name, {})
+        container = GvisorContainer(self, name, config.container_config(plan, self.plan)["process"])
         self.follow(number, container)
         asked = self._keeper.ask(order, orders.files(stdio, tty=plan.tty))
         try:
@@ -107,7 +110,7 @@ class GvisorSandbox:
         except NodeError as error:
             container.finish(Ended(LOST, 9, message=error.message))
             raise NodeError(error.reason, f"container {plan.name!r}: {error.message}") from error
-        container.runs(message.get("process"))
+        container.runs_as(message.get("who"))
         container.give_terminal(files)
         self._containers[name] = container
         container.ended.add_done_callback(lambda done: self._containers.pop(name, None))
@@ -145,22 +148,23 @@ class GvisorSandbox:
                 status = exit_status(said)
                 if status is not None:
                     self._tasks[number].finish(as_ended(status))
-                # else the whole sandbox is ending, which is told by itself
-                elif self._keeper.alive:
-                    self._tasks[number].finish(Ended(LOST, 9, self.ooms() > 0, "the container was ended from outside"))
+                elif self._keeper.alive:  # most likely the whole sandbox is ending, which is told next, and why
+                    lost = Ended(LOST, 9, message="runsc lost the container")
+                    later = asyncio.get_running_loop().call_later(PATIENCE, self._tasks[number].finish, lost)
+                    self._tasks[number].ended.add_done_callback(lambda done: later.cancel())
             case {"ended": int(number), "code": code} if number in self._tasks:
                 self._tasks[number].finish(as_ended(code))
 
     def _lost(self) -> None:
         """The kernel of the sandbox has ended, and all with it."""
         oom = self.ooms() > self._ooms
-        why = "out of memory: the whole sandbox was ended" if oom else "the sandbox was ended from outside"
+        why = lost_by(oom=oom, pids=self._machine.cgroups.refused_processes(self.plan.id) > 0)
         for task in list(self._tasks.values()):
             task.finish(Ended(LOST, 9, oom, why))
 
     async def dial(self, port: int) -> socket.socket:
         self._living()
-        message, files = await self._keeper.ask({"do": "dial", "port": port})
+        _, files = await self._keeper.ask({"do": "dial", "port": port})
         if len(files) != 1:
             close(files)
             raise NodeError("Gvisor", "the keeper of a sandbox gave an answer that makes no sense")
@@ -187,11 +191,12 @@ class GvisorSandbox:
 
     async def stats(self) -> Stats:
         seconds, memory, _ = self._machine.cgroups.usage(self.plan.id)
-        if seconds is None or memory is None:
+        if seconds is None:
             message, files = await self._keeper.ask({"do": "usage"})
             close(files)
-            seconds = float(message.get("seconds", 0.0)) if seconds is None else seconds
-            memory = int(message.get("memory", 0)) if memory is None else memory
+            seconds = float(message.get("seconds", 0.0))
+        if memory is None:
+            memory = used_memory(await self._command("events", "--stats", config.ROOT))
         return Stats(seconds, memory, await self._processes())
 
     async def _processes(self) -> int:
@@ -199,7 +204,7 @@ class GvisorSandbox:
         for name in () if self._paused else list(self._containers):
             code, said, _ = await self._keeper.run("ps", "--format=json", name)
             with contextlib.suppress(ValueError, TypeError):
-                count += len(json.loads(said)) if code == 0 else 0
+                count += len(set(json.loads(said)) - self.killed) if code == 0 else 0
         return count
 
     async def destroy(self) -> None:
@@ -215,3 +220,20 @@ class GvisorSandbox:
         server = await self._runtime.living_server()
         await server.once(order, patience=None)
         self._runtime.forget(self)
+
+
+def lost_by(*, oom: bool, pids: bool) -> str:
+    """gVisor's kernel does not survive a limit of the machine: all containers end with it."""
+    if oom:
+        return "out of memory: the whole sandbox was ended"
+    if pids:
+        return "the limit of processes was reached: the whole sandbox was ended"
+    return "the sandbox was ended from outside"
+
+
+def used_memory(said: str) -> int:
+    """What gVisor's kernel itself counts, from `runsc events --stats`: on the machine, its processes share most of theirs."""
+    try:
+        return int(json.loads(said)["data"]["memory"]["usage"]["usage"])
+    except (ValueError, KeyError, TypeError):
+        return 0

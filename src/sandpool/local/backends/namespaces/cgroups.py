@@ -284,6 +284,11 @@ class Cgroups:
             return 0
         return keyed(read(f"{group}/{'memory.oom_control' if place.version == 1 else 'memory.events'}"), "oom_kill")
 
+    def refused_processes(self, group: str) -> int:
+        """How often a process of a group could not be started because there were too many."""
+        place = self.places.get("pids")
+        return keyed(read(f"{place.folder}/{group}/pids.events"), "max") if place else 0
+
     def usage(self, group: str) -> tuple[float | None, int | None, int | None]:
         """Seconds, bytes and processes of a group; None where nobody counts."""
         return self._seconds(group), self._memory(group), self._processes(group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from sandpool.local.errors import NodeError
 from sandpool.local.images.port import Images
 from sandpool.local.network.port import Network
 from sandpool.local.volumes.port import Volumes
+from sandpool.local.volumes.spec import VolumeSpec
 from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Uid
 from sandpool.telemetry.log import logger
@@ -189,6 +190,25 @@ class PodsBackend:
             raise
         except NodeError as error:
             raise BackendError(error.reason, error.message) from error
+
+    async def connect(self, uid: Uid, container: str) -> socket.socket:
+        run = self._known(uid).running(container)
+        try:
+            return await run.container.connect()
+        except BackendError:
+            raise
+        except NodeError as error:
+            raise BackendError(error.reason, error.message) from error
+
+    def relabel(self, uid: Uid, labels: Mapping[str, str]) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            pod.relabel(labels)
+
+    async def refresh(self, uid: Uid, volumes: Sequence[VolumeSpec]) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            await pod.room.refresh(volumes)
 
     async def logs(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -100,6 +100,10 @@ class Pod:
         if self._doing is not None and isinstance(self._step, Make | Begin):
             self._doing.cancel()
         self._wake.set()
+        self._tell()
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        self.room.relabel(labels)
         self._tell()
 
     async def pause(self) -> None:

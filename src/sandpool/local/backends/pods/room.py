@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sandpool.local.backends.base import BackendError, Workload
@@ -13,7 +13,7 @@ from sandpool.local.backends.pods.threads import unbroken
 from sandpool.local.backends.runtime import Sandbox
 from sandpool.local.errors import NodeError
 from sandpool.local.network.port import Attached
-from sandpool.local.volumes.spec import Volume
+from sandpool.local.volumes.spec import Volume, VolumeSpec
 
 
 class Room:
@@ -75,6 +75,16 @@ class Room:
         if self._egress is not None:
             egress, self._egress = self._egress, None
             self._attached.serve_egress(egress)
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        self.workload = replace(self.workload, labels=dict(labels))  # for when it is attached anew
+        if self._attached is not None:
+            self._attached.relabel(labels)
+
+    async def refresh(self, volumes: Sequence[VolumeSpec]) -> None:
+        """Only what is there is brought up to date. A volume that is made later, or anew, is as it was ordered at the start."""
+        if self.volumes is not None:
+            await self._parts.volumes.refresh(self.workload.uid, volumes)
 
     async def empty(self) -> None:
         """Nothing runs any more and nothing listens. NodeError if something could not be ended; it may be tried again."""

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import signal
+import termios
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -96,16 +97,19 @@ def _become(
         null = os.open("/dev/null", os.O_RDWR)
         given = [null, said, said] if stdio is None else [null if each is None else each for each in stdio]
         arrange([*given, *[null] * (LOG - 3), log, *passed])
-        world.build({**order, "folder": place.folder, "runsc": place.runsc}, place.ids, place.state)
+        if os.isatty(0):  # what is typed to interrupt a command interrupts runsc, which passes it on
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        who = world.build({**order, "folder": place.folder, "runsc": place.runsc}, place.ids, place.state)
+        _tell({"who": who})
         world.enter(place.userns, ranged=place.ranged, network=network)
         line = ["runsc", *place.flags, f"--log=/proc/self/fd/{LOG}", "--log-format=json", *argv]
-        os.execve(world.PROGRAM, line, {"PATH": "/", "HOME": "/"})
+        os.execve(world.PROGRAM, line, {"PATH": "/", "HOME": "/"})  # noqa: S606  # a shell is not wanted
     except Refused as refused:
-        _tell(refused.reason, refused.message)
+        _tell({"refused": [refused.reason, refused.message]})
     except OSError as error:
-        _tell("Gvisor", f"cannot start runsc: {error.strerror} ({error.filename})")
+        _tell({"refused": ["Gvisor", f"cannot start runsc: {error.strerror} ({error.filename})"]})
     except BaseException as error:
-        _tell("Gvisor", f"cannot start runsc: {type(error).__name__}: {error}")
+        _tell({"refused": ["Gvisor", f"cannot start runsc: {type(error).__name__}: {error}"]})
     finally:
         os._exit(FAILED)
 
@@ -125,11 +129,18 @@ def out_of_the_way(file: int) -> int:
         os.close(file)
 
 
-def _tell(reason: str, message: str) -> None:
+def _tell(message: Order) -> None:
+    """In the log, before runsc writes there."""
     with contextlib.suppress(OSError):
-        os.write(LOG, json.dumps({"refused": [reason, message]}).encode())
+        os.write(LOG, json.dumps(message).encode())
 
 
 def readable_by_all(file: int) -> None:
     """So that runsc, who is somebody else, can open it again by its number."""
     os.fchmod(file, 0o666)
+
+
+def stdio(given: Sequence[bool], files: Sequence[int]) -> list[int | None]:
+    """Which of the files that came is which."""
+    rest = iter(files)
+    return [next(rest) if each else None for each in given]

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from sandpool.local.backends.gvisor.forked import command, terminals
-from sandpool.local.backends.gvisor.forked.command import FIRST_GIVEN, Command, Place
-from sandpool.local.backends.gvisor.forked.words import explain, refusal
-from sandpool.local.backends.namespaces.forked import cgroup_files, frames, kernel, namespaces, processes
+from sandpool.local.backends.gvisor.forked.command import Command, Place
+from sandpool.local.backends.gvisor.forked.execution import Execution
+from sandpool.local.backends.gvisor.forked.ids import user_namespace
+from sandpool.local.backends.gvisor.forked.words import explain, last_words, not_connected, refusal
+from sandpool.local.backends.namespaces.forked import cgroup_files, frames, kernel, processes
 from sandpool.local.backends.namespaces.forked.frames import Message, Refused
 from sandpool.local.backends.namespaces.forked.layers import Ids
 from sandpool.local.backends.namespaces.forked.rootfs import QUIET
@@ -44,16 +46,15 @@ class Keeper:
 
     def _prepare(self, order: Order) -> Place:
         cgroup_files.make(order["cgroups"])
-        userns = command.out_of_the_way(namespaces.user_namespace(order["ids"]))
+        userns = command.out_of_the_way(user_namespace(order["ids"]))
         base: int = order["ids"][1] if order["ranged"] else 0
         ids = Ids(base, userns if order["ranged"] else 0)
         with frames.doing("prepare the sandbox", "Gvisor"):
             kernel.unshare(kernel.CLONE_NEWNS)
             kernel.mount("proc", "/proc", "proc", QUIET)
-            for name in ("world", "memory", "egress", "state"):
-                os.makedirs(f"{self._folder}/{name}", mode=0o700, exist_ok=True)
-            for name in ("egress", "state"):
-                os.chown(f"{self._folder}/{name}", *ids.root)
+            for name in ("world", "memory", "egress", "meet", "state"):
+                os.makedirs(f"{self._folder}/{name}", mode=0o755 if name == "meet" else 0o700, exist_ok=True)
+            os.chown(f"{self._folder}/state", *ids.root)  # the others are seen through mounts that map owners
         return Place(
             self._folder, f"{self._folder}/state", order["runsc"], ids, userns, order["ranged"], order["flags"]
         )
@@ -67,23 +68,23 @@ class Keeper:
 
         def done(code: int, _: str, log: str) -> None:
             if code:
-                self._tell({"refused": refusal(code, log)})
+                self.tell({"refused": refusal(code, log)})
                 os._exit(0)
             self._sandbox = int(_number(f"{self._folder}/state/{ROOT}.pid"))
-            self._when(ready, opened)
+            self.when(ready, opened)
 
         def opened() -> None:
-            self._forget(ready)
+            self.forget(ready)
             if not os.read(ready, 1):
-                self._tell({"refused": ["Gvisor", "the relay of the sandbox ended; see the machine's Python"]})
+                self.tell({"refused": ["Gvisor", "the relay of the sandbox ended; see the machine's Python"]})
                 os._exit(0)
             os.close(ready)
-            self._tell({"started": True}, [listener.fileno()])
+            self.tell({"started": True}, [listener.fileno()])
             listener.close()
 
         argv = ["run", "--detach", "--bundle=/bundle", f"--pid-file=/state/{ROOT}.pid", ROOT]
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self._run(argv, done, order=order["root"], stdio=(null, said, null), joined=self._joined, network=True)
+        self.runsc(argv, done, order=order["root"], stdio=(null, said, null), joined=self._joined, network=True)
         os.close(said)
         os.close(null)
 
@@ -117,7 +118,7 @@ class Keeper:
                 if ended is not None:
                     ended.finish(status)
                 elif pid == self._sandbox:
-                    self._tell({"gone": status})
+                    self.tell({"gone": status})
 
     def _serve(self) -> bool:
         received = frames.receive(self._sock)
@@ -127,9 +128,9 @@ class Keeper:
         try:
             self._carry_out(order, files)
         except Refused as refused:
-            self._tell({"id": order.get("id"), "refused": [refused.reason, refused.message]})
+            self.tell({"id": order.get("id"), "refused": [refused.reason, refused.message]})
         except OSError as error:
-            self._tell({"id": order.get("id"), "refused": ["Gvisor", f"{order.get('do')}: {error.strerror}"]})
+            self.tell({"id": order.get("id"), "refused": ["Gvisor", f"{order.get('do')}: {error.strerror}"]})
         finally:
             for file in files:
                 os.close(file)
@@ -140,19 +141,19 @@ class Keeper:
             case "start":
                 self._start(order, files)
             case "exec":
-                self._exec(order, files)
+                Execution(self, order).begin(files)
             case "run":
-                self._run(order["argv"], lambda *end: self._answer(order["id"], *end))
+                self.runsc(order["argv"], lambda *end: self._answer(order["id"], *end))
             case "dial":
                 self._dial(order["id"], order["port"])
             case "usage":
-                seconds, memory, _ = processes.usage(processes.listed(self._proc))
-                self._tell({"id": order["id"], "seconds": seconds, "memory": memory})
+                seconds, _, _ = processes.usage(processes.listed(self._proc))
+                self.tell({"id": order["id"], "seconds": seconds})
 
     def _start(self, order: Order, files: list[int]) -> None:
         number, name = order["number"], order["name"]
         self._hold(order["volumes"])
-        console = terminals.Console(f"{self._folder}/state", name) if order["tty"] else None
+        console = terminals.Console(f"{self._folder}/meet", name) if order["tty"] else None
 
         def done(code: int, _: str, log: str) -> None:
             given: list[int] = []
@@ -161,86 +162,39 @@ class Keeper:
                     raise Refused(*explain(code, log, order["root"]["files"]["config.json"]["process"]["args"]))
                 given = [console.take()] if console else []
             except Refused as refused:
-                self._tell({"id": order["id"], "refused": [refused.reason, refused.message]})
-                self._run(["delete", "--force", name], _nothing)
+                self.tell({"id": order["id"], "refused": [refused.reason, refused.message]})
+                self.runsc(["delete", "--force", name], _nothing)
                 return
             finally:
                 if console:
                     console.close()
-            self._tell({"id": order["id"]}, given)
+            self.tell({"id": order["id"], "who": last_words(log).get("who")}, given)
             for file in given:
                 os.close(file)
-            self._run(["wait", name], lambda *end: self._ended(number, name, *end))
+            self.runsc(["wait", name], lambda *end: self._ended(number, name, *end))
 
         argv = ["run", "--detach", "--bundle=/bundle", *(console.flags if console else ()), name]
-        self._run(argv, done, order=order["root"], stdio=stdio(order["stdio"], files), joined=self._joined)
+        self.runsc(argv, done, order=order["root"], stdio=command.stdio(order["stdio"], files), joined=self._joined)
 
     def _ended(self, number: int, name: str, code: int, said: str, log: str) -> None:
-        self._tell({"ended": number, "said": said if code == 0 else "", "log": log})
-        self._run(["delete", "--force", name], _nothing)
-
-    def _exec(self, order: Order, files: list[int]) -> None:
-        """It runs when runsc writes down its number; until then, its end is the answer."""
-        number, tty = order["number"], order["tty"]
-        started, report = os.pipe2(os.O_CLOEXEC)
-        command.readable_by_all(report)
-        master, slave = terminals.pair() if tty else (-1, -1)
-        given: list[int | None] = [slave] * 3 if tty else stdio(order["stdio"], files)
-
-        def done(code: int, said: str, log: str) -> None:
-            if started in self._waiting:
-                running()
-            if state["running"]:
-                self._tell({"ended": number, "code": code})
-            else:
-                self._tell({"id": order["id"], "refused": explain(code, log, order["process"]["args"])})
-                if master >= 0:
-                    os.close(master)
-
-        def running() -> None:
-            self._forget(started)
-            inside = os.read(started, 32)
-            os.close(started)
-            if inside.isdigit():
-                state["running"] = True
-                self._tell({"id": order["id"], "pid": int(inside)}, [master] if tty else [])
-                if tty:
-                    os.close(master)
-
-        state = {"running": False}
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        passed = [report, *(null if each is None else each for each in given)]
-        flags = [f"--pass-fd={FIRST_GIVEN + 1 + each}:{each}" for each in range(3)] if not tty else []
-        argv = ["exec", "--process=/bundle/process.json", f"--internal-pid-file=/proc/self/fd/{FIRST_GIVEN}", *flags]
-        self._when(started, running)
-        try:
-            self._run(
-                [*argv, order["name"]], done,
-                order={"files": {"process.json": order["process"]}}, passed=passed, stdio=given if tty else None,
-            )  # fmt: skip
-        finally:
-            for file in (null, report, *((slave,) if tty else ())):
-                os.close(file)
+        self.tell({"ended": number, "said": said if code == 0 else "", "log": log})
+        self.runsc(["delete", "--force", name], _nothing)
 
     def _dial(self, number: int, port: int) -> None:
-        place = terminals.Meeting(f"{self._folder}/state", f"dial-{number}")
+        place = terminals.Meeting(f"{self._folder}/meet", f"dial-{number}")
 
         def done(code: int, said: str, log: str) -> None:
             with place:
                 if code:
-                    refused = [
-                        "ConnectionRefused",
-                        f"nobody listens on port {port} of the sandbox: {explain(code, log, [])[1]}",
-                    ]
-                    self._tell({"id": number, "refused": refused})
+                    self.tell({"id": number, "refused": not_connected(port, code, log)})
                     return
-                self._tell({"id": number}, [place.accept().fileno()])
+                self.tell({"id": number}, [place.accept().fileno()])
 
-        self._run(["port-forward", f"--stream={place.path}", ROOT, str(port)], done)
+        self.runsc(["port-forward", f"--stream={place.path}", ROOT, str(port)], done)
 
     def _hold(self, volumes: list[Order]) -> None:
         """Volumes in memory that the containers share: mounts of this process, which nobody else sees."""
-        with frames.doing("make a volume in memory", "FailedMount"):
+        with frames.doing("make a volume in memory"):
             for volume in volumes:
                 folder = f"{self._folder}/memory/{volume['name']}"
                 if os.path.isdir(folder):
@@ -250,22 +204,22 @@ class Keeper:
                 size = f",size={volume['size']}" if volume["size"] else ""
                 kernel.mount("tmpfs", folder, "tmpfs", FLAGS, f"mode=0777,uid={uid},gid={gid}{size}")
 
-    def _run(self, argv: list[str], done: Callable[[int, str, str], object], **more: Any) -> None:
+    def runsc(self, argv: list[str], done: Callable[[int, str, str], object], **more: Any) -> None:
         begun = command.begin(self._place, argv, done, **more)
         self._commands[begun.pid] = begun
 
     def _answer(self, number: int, code: int, said: str, log: str) -> None:
-        self._tell({"id": number, "code": code, "said": said[: 1 << 16], "log": log[:4096]})
+        self.tell({"id": number, "code": code, "said": said[: 1 << 16], "log": log[:4096]})
 
-    def _when(self, file: int, then: Callable[[], object]) -> None:
+    def when(self, file: int, then: Callable[[], object]) -> None:
         self._waiting[file] = then
         self._poll.register(file, select.POLLIN)
 
-    def _forget(self, file: int) -> None:
+    def forget(self, file: int) -> None:
         del self._waiting[file]
         self._poll.unregister(file)
 
-    def _tell(self, message: Message, files: list[int] | None = None) -> None:
+    def tell(self, message: Message, files: list[int] | None = None) -> None:
         frames.send(self._sock, message, files or ())
 
 
@@ -274,12 +228,10 @@ def _nothing(code: int, said: str, log: str) -> None:
 
 
 def _number(path: str) -> str:
-    with open(path) as file:
-        text = file.read(32)
+    """Of a file that runsc has written; no link is followed."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        text = os.read(file, 32).decode("ascii", "replace")
+    finally:
+        os.close(file)
     return text if text.isdigit() else "0"
-
-
-def stdio(given: list[bool], files: list[int]) -> list[int | None]:
-    """Which of the files that came is which."""
-    rest = iter(files)
-    return [next(rest) if each else None for each in given]

@@ -7,24 +7,27 @@ import os
 import pty
 import socket
 
+from sandpool.local.backends.gvisor.forked.world import MEET
 from sandpool.local.backends.namespaces.forked.frames import Refused
 
 PATIENCE = 10.0
 
 
 def listen(path: str, backlog: int = 1) -> socket.socket:
-    """Whoever sees the folder, which only the sandbox's root can, may connect."""
+    """Whoever sees the folder may connect. It is ours alone to write to, and no mode is changed by name: what runsc can
+    write to may hold links to anything."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listener.bind(path)
-    os.chmod(path, 0o666)
+    mask = os.umask(0)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(mask)
     listener.listen(backlog)
     return listener
 
 
 class Meeting:
-    """A socket in the folder of the state, used once."""
+    """A socket in a folder that runsc sees but cannot write to, used once."""
 
     def __init__(self, folder: str, name: str) -> None:
         self._folder, self._name = folder, name
@@ -35,7 +38,7 @@ class Meeting:
 
     @property
     def path(self) -> str:
-        return f"/state/{self._name}"
+        return f"{MEET}/{self._name}"
 
     def accept(self) -> socket.socket:
         self._accepted, _ = self._listener.accept()

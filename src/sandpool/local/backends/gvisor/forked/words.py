@@ -30,19 +30,20 @@ def refusal(code: int, log: str) -> list[str]:
     match words.get("refused"):
         case [str(reason), str(message)]:
             return [reason, message]
-    message = words.get("msg")
-    return ["Gvisor", str(message)[-MOST:] if message else f"runsc ended with code {code} and said nothing"]
+    told = words.get("msg")
+    return ["Gvisor", str(told)[-MOST:] if told else f"runsc ended with code {code} and said nothing"]
 
 
-def explain(code: int, log: str, argv: Sequence[str]) -> list[str]:
+def explain(code: int, log: str, argv: Sequence[str], cwd: str = "") -> list[str]:
     """Reason and message of a command that could not be started."""
     reason, message = refusal(code, log)
     if reason != "Gvisor" or not argv:
         return [reason, message]
     name = argv[0]
     if "error finding executable" in message or "no such file or directory" in message:
-        where = message.rpartition(": no such file or directory")[0].rpartition('"')[0].rpartition('"')[2]
-        return ["StartError", f"no such file or directory: {name!r}{'' if name in where else f' ({where})'}"]
+        if "error finding executable" not in message and cwd and f'"{cwd}"' in message:
+            return ["StartError", f"cannot enter the working directory {cwd!r}: no such file or directory"]
+        return ["StartError", f"no such file or directory: {name!r}"]
     if "permission denied" in message:
         return ["StartError", f"permission denied: {name!r} is not executable"]
     if "exec format error" in message:
@@ -50,3 +51,10 @@ def explain(code: int, log: str, argv: Sequence[str]) -> list[str]:
     if any(words in message for words in START):
         return ["StartError", f"cannot start {name!r}: {message}"]
     return ["CreateContainerError", message]
+
+
+def not_connected(port: int, code: int, log: str) -> list[str]:
+    _, message = refusal(code, log)
+    if "refused" in message:
+        return ["ConnectionRefused", f"nobody listens on port {port} of the sandbox"]
+    return ["ConnectionRefused", f"port {port} of the sandbox cannot be reached: {message}"]

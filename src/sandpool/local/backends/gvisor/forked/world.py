@@ -17,45 +17,47 @@ from sandpool.local.backends.namespaces.forked.identity import Identity, decide,
 from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_root, image_root
 from sandpool.local.backends.namespaces.forked.namespaces import raise_loopback
 from sandpool.local.backends.namespaces.forked.rootfs import QUIET, mount_dev, place_mount
-from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder, read_small
+from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder, parts, read_small
 
-STATE, BUNDLE, VOLUMES, PROGRAM = "/state", "/bundle", "/volumes", "/runsc"
+STATE, MEET, VOLUMES, PROGRAM = "/state", "/meet", "/volumes", "/runsc"
 WORLD_BYTES = 16 << 20  # for descriptions and the places that mounts need; what containers write is elsewhere
 NOBODY_BUT_ROOT = Identity(0, 0, (), "/")
 
 Order = dict[str, Any]
 
 
-def build(order: Order, ids: Ids, state: str) -> None:
-    """Makes it the root of this process, which is still as powerful as before."""
+def build(order: Order, ids: Ids, state: str) -> Order:
+    """Makes it the root of this process, which is still as powerful as before. The answer is who the container's user is."""
     with doing("prepare a root for runsc", "Gvisor"):
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWCGROUP)
     stage = Stage(f"{order['folder']}/world", ids, WORLD_BYTES)
     stage.open()
     place = _root_of_container(stage, order)
     with doing("prepare a root for runsc", "Gvisor"):
-        os.chmod(".", 0o755)
+        os.chmod(".", 0o755)  # noqa: S103  # for runsc, who is nobody
         root = os.open(".", os.O_PATH | os.O_DIRECTORY)
-        for name in ("proc", "tmp", "bundle", "volumes", "state"):
+        for name in ("proc", "tmp", "bundle", "volumes", "state", "meet"):
             os.mkdir(name, 0o755)
             os.chown(name, *ids.root)
         kernel.mount("proc", "proc", "proc", QUIET)
         for file in mount_dev(root, ids):
             os.close(file)
         _lay(state, make_folder(root, "state", ids.root), 0)
+        _lay(f"{order['folder']}/meet", make_folder(root, "meet", ids.root), kernel.ATTR_RDONLY)
         _lay(order["runsc"], make_file(root, "runsc", ids.root), kernel.ATTR_RDONLY)
     for number, mount in enumerate(order.get("mounts", ())):
-        with doing(f"mount {mount['target']}", "FailedMount"):
+        parts(mount["target"])
+        with doing(f"mount {mount['target']}"):
             tree = kernel.open_tree(f"{order['folder']}/memory/{mount['volume']}") if mount["source"] is None else None
             place_mount(root, {**mount, "target": f"{VOLUMES}/{number}"}, ids, tree)
-    if place:
-        complete(order, root, place)
+    who = complete(order, root, place) if place else {}
     with doing("prepare a root for runsc", "Gvisor"):
         for name, content in order.get("files", {}).items():
             _write(f"bundle/{name}", content, ids)
         os.fchdir(root)
         kernel.pivot_here()
         os.close(root)
+    return who
 
 
 def _root_of_container(stage: Stage, order: Order) -> str:
@@ -65,21 +67,36 @@ def _root_of_container(stage: Stage, order: Order) -> str:
     return image_root(stage, layers, order["etc"]) if layers else ""
 
 
-def complete(order: Order, root: int, place: str) -> None:
+def complete(order: Order, root: int, place: str) -> Order:
     """Puts into the description what could not be known before: where the root is, and who the user is there."""
     inside = find(root, place, os.O_PATH | os.O_DIRECTORY)
     try:
-        os.close(make_folder(inside, "tmp", os.fstat(inside)[4:6], 0o1777))
+        keep_tmp(inside)
         who = decide(order["user"], order["groups"], read_small(inside, "etc/passwd"), read_small(inside, "etc/group"))
         check_command(inside, order["files"]["config.json"]["process"])
     finally:
         os.close(inside)
     config = order["files"]["config.json"]
     config["root"]["path"] = f"/{place}"
-    process = config["process"]
-    process["user"] = {"uid": who.uid, "gid": who.gid, "additionalGids": list(who.groups)}
-    if not any(each.startswith("HOME=") for each in process["env"]):
-        process["env"].append(f"HOME={who.home}")
+    user = {"uid": who.uid, "gid": who.gid, "additionalGids": list(who.groups)}
+    config["process"] = as_user(config["process"], user, who.home)
+    return {"user": user, "home": who.home}
+
+
+def keep_tmp(inside: int) -> None:
+    """On an empty /tmp runsc would put one in memory, which counts against another limit and ends with the memory's."""
+    owner = os.fstat(inside)
+    folder = make_folder(inside, "tmp", (owner.st_uid, owner.st_gid), 0o1777)
+    try:
+        if not os.listdir(f"/proc/self/fd/{folder}"):
+            os.mkdir(".gvisor", 0o700, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def as_user(process: Order, user: Order, home: str) -> Order:
+    known = any(each.startswith("HOME=") for each in process["env"])
+    return {**process, "user": user, "env": [*process["env"], *([] if known else [f"HOME={home}"])]}
 
 
 def check_command(inside: int, process: Order) -> None:

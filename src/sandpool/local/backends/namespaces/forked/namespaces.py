@@ -28,7 +28,7 @@ Map = Sequence[int]  # first inside, first outside, how many
 def share(hostname: str, ids: Map, egress_port: int) -> list[int]:
     """The open namespaces (user, net, ipc, uts) and the socket that listens for outgoing traffic."""
     with doing("make the sandbox's namespaces", "Namespaces"):
-        told = begin_user_namespace()
+        told = begin_user_namespace(ids[1])
         kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS)
         kernel.sethostname(hostname[:64])
         raise_loopback()
@@ -47,13 +47,17 @@ def raise_loopback() -> None:
         file.write("0")
 
 
-def begin_user_namespace() -> int:
+def begin_user_namespace(owner: int) -> int:
     """A process enters a new one, and stays until this process ends, which may write its maps. It says its number over this
-    pipe."""
+    pipe. What the kernel counts by person (watches, queues, locked memory) it also counts for the owner of the namespace: as
+    root, that is the first id of the sandbox, who has nothing else, so that no sandbox can use up the machine's own share."""
     told, say = os.pipe()
     if os.fork() == 0:
         try:
             try:
+                if owner:
+                    kernel.prctl(kernel.PR_SET_SECUREBITS, kernel.SECBIT_NO_SETUID_FIXUP)  # capabilities stay
+                    os.setresuid(owner, owner, owner)
                 kernel.unshare(kernel.CLONE_NEWUSER)
                 os.write(say, os.readlink("/proc/self").encode())  # its number where /proc was mounted, not here
             except OSError as error:

@@ -1,0 +1,30 @@
+"""Attempts that are driven from outside, by theme; and what a whole run leaves behind, which is nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from escape.conftest import RUNS, Lines, Run
+from support.escape_backends import BACKENDS
+from support.escape_scenarios import SCENARIOS
+
+ISOLATED = [pytest.param(run, marks=run.marks, id=run.id) for run in RUNS if run.isolates]
+ALL = [pytest.param(run, marks=run.marks, id=run.id) for run in RUNS]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("run", ISOLATED)
+def test_nobody_gets_out(run: Run, name: str, lines: Lines) -> None:
+    if name in BACKENDS[run.backend].without:
+        pytest.skip(BACKENDS[run.backend].without[name])
+    found = [line for line in lines if line.get("scenario") == name]
+    assert found, f"it never ran: {lines[-1]}"
+    assert found[0]["wrong"] == ""
+
+
+@pytest.mark.parametrize("run", ALL)
+def test_nothing_is_left(run: Run, lines: Lines) -> None:
+    """Of the pods, while the backend still runs, to the exact count; and of everything, when it has ended."""
+    assert [line["wrong"] for line in lines if "census" in line] == [""]
+    assert lines[-1]["end"] == 0, lines[-1]["said"]
+    assert lines[-1]["left"] == []
