@@ -12,7 +12,6 @@ from support.escape_backends import BACKENDS
 from support.escape_hostile import ATTEMPTS, Attempt
 from support.escape_scenarios import SCENARIOS
 
-ISOLATED = [pytest.param(run, marks=run.marks, id=run.id) for run in RUNS if run.isolates]
 PLAIN = [pytest.param(run, marks=run.marks, id=run.id) for run in RUNS if not run.isolates]
 
 
@@ -29,15 +28,23 @@ def capable(number: int) -> bool:
     return bool(int(held, 16) >> number & 1)
 
 
-@pytest.mark.parametrize("name", ATTEMPTS)
-@pytest.mark.parametrize("run", ISOLATED)
+HELD = [
+    pytest.param(run, name, marks=run.marks, id=f"{run.id}-{name}")
+    for run in RUNS
+    if run.isolates
+    for name, one in ATTEMPTS.items()
+    if BACKENDS[run.backend].tries(own_kernel_only=one.only_own_kernel)
+]
+
+
+@pytest.mark.parametrize(("run", "name"), HELD)
 def test_it_is_held(run: Run, name: str, lines: Lines) -> None:
-    if ATTEMPTS[name].own_kernel and BACKENDS[run.backend].own_kernel:
-        pytest.skip("it is aimed at the machine's kernel, and the sandbox has one of its own")
+    """What a kernel of the sandbox's own says to an attempt on a kernel is no evidence; what happens outside is."""
     said = outcome(lines, name)
-    assert not said.get("broken"), said["why"]
-    assert said["escaped"] == ""
     assert said["outside"] == ""
+    assert not said.get("broken"), said["why"]
+    if not (ATTEMPTS[name].own_kernel and BACKENDS[run.backend].own_kernel):
+        assert said["escaped"] == ""
 
 
 @pytest.mark.parametrize("name", [name for name, one in ATTEMPTS.items() if not one.elsewhere])

@@ -23,6 +23,12 @@ class Kind:
     own_kernel: bool = False
     without: Mapping[str, str] = field(default_factory=dict)  # scenarios that mean nothing there, and why
 
+    def tries(self, *, own_kernel_only: bool) -> bool:
+        return not own_kernel_only or self.own_kernel or not self.isolates
+
+    def plays(self, scenario: str) -> bool:
+        return scenario not in self.without and (self.own_kernel or scenario not in ONLY_OWN_KERNEL)
+
 
 def fork_server() -> tuple[str, ...]:
     """What `sandpool up` starts, also from a copy of the package that is not installed."""
@@ -34,13 +40,26 @@ def fork_server() -> tuple[str, ...]:
 
 
 _OWN_INIT = "pid 1 is the container's own command there"
+_LIMIT = "a limit ends the whole sandbox there"
+_NO_BOXD = "boxd is not started inside"
 GVISOR_WITHOUT = {
-    "a_fork_bomb": "processes of a sandbox are none of the machine's",
-    "signals_to_init": _OWN_INIT,
-    "orphans_are_reaped": _OWN_INIT,
-    "the_bomb_is_ended_with_its_sandbox": "processes of a sandbox are none of the machine's",
+    "a_fork_bomb": f"{_LIMIT}: a_fork_bomb_ends_its_own_kernel",
+    "too_much_memory": f"{_LIMIT}: too_much_memory_ends_its_own_kernel",
+    "signals_to_init": f"{_OWN_INIT}: signals_to_the_command_that_is_init",
+    "orphans_are_reaped": f"{_OWN_INIT}: orphans_cost_the_machine_nothing",
+    "nobody_outlives_the_sandbox": "the machine sees no names of processes: nobody_outlives_its_own_kernel",
+    "the_bomb_is_ended_with_its_sandbox": "the machine sees no names of processes: nobody_outlives_its_own_kernel",
     "the_machines_share_of_watches": "its watches are none of the machine's",
+    "links_followed_by_boxd": _NO_BOXD,
+    "archives_unpacked_by_boxd": _NO_BOXD,
+    "a_race_with_boxd_inside": _NO_BOXD,
+    "boxd_is_ended_and_comes_again": _NO_BOXD,
+    "modules_planted_for_those_who_look_after_the_sandbox": _NO_BOXD,
 }
+ONLY_OWN_KERNEL = (
+    "a_fork_bomb_ends_its_own_kernel", "too_much_memory_ends_its_own_kernel", "signals_to_the_command_that_is_init",
+    "orphans_cost_the_machine_nothing", "nobody_outlives_its_own_kernel", "nobody_opens_a_door_where_there_is_no_boxd",
+)  # fmt: skip
 
 BACKENDS: dict[str, Kind] = {
     "namespaces": Kind(lambda folder, name: NamespacesRuntime(folder, installation=name, entry=fork_server())),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Census:
-    processes: int  # below this one
+    processes: int  # below this one, without those that a sandbox's own kernel lets its programs run in
     mounts: int  # that this process sees
     groups: int
     files: int  # open in this process
@@ -22,7 +22,7 @@ def census(folder: Path, installation: str) -> Census:
     )
     kept = [path for part in ("pods", "volumes/pods") for path in (folder / "data" / part).glob("*/*")]
     return Census(
-        len(descendants(os.getpid())),
+        len(descendants(os.getpid()) - stubs(os.getpid())),
         Path("/proc/self/mountinfo").read_text().count("\n"),
         groups,
         len(os.listdir("/proc/self/fd")),
@@ -38,6 +38,20 @@ def _below(top: str, names: list[str], installation: str) -> list[str]:
     if depth >= 8:
         names.clear()
     return names
+
+
+def stubs(pid: int) -> set[int]:
+    """What runs below gVisor's kernels that run below a process. They come and go with what a sandbox does, and end with its
+    kernel: one that does not is no longer below it, and is counted."""
+    kernels = {each for each in descendants(pid) if _arguments(each).startswith(b"runsc-sandbox\0")}
+    return {below for kernel in kernels for below in descendants(kernel)}
+
+
+def _arguments(pid: int) -> bytes:
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def descendants(pid: int) -> set[int]:

@@ -30,8 +30,9 @@ class Absent(Exception):
 @dataclass(frozen=True)
 class Attempt:
     """`privileged`: without isolation only root succeeds. `capability`: and only with this one. `own_kernel`: aimed at the
-    machine's kernel; one that a sandbox has for itself may say yes. `elsewhere`: why it is not run without isolation, and
-    what proves it instead."""
+    machine's kernel; one that a sandbox has for itself may say yes, and only what happens outside counts. `only_own_kernel`: it
+    asks such a kernel for something of the machine's, which it must not have. `elsewhere`: why it is not run without isolation,
+    and what proves it instead."""
 
     name: str
     body: Callable[[Targets], str | None]
@@ -39,6 +40,7 @@ class Attempt:
     capability: int | None = None
     own_kernel: bool = False
     elsewhere: str = ""
+    only_own_kernel: bool = False
 
 
 ATTEMPTS: dict[str, Attempt] = {}
@@ -46,10 +48,11 @@ Body = Callable[["Targets"], "str | None"]
 
 
 def attempt(
-    *, privileged: bool = False, capability: int | None = None, own_kernel: bool = False, elsewhere: str = ""
-) -> Callable[[Body], Body]:
+    *, privileged: bool = False, capability: int | None = None, own_kernel: bool = False, elsewhere: str = "",
+    only_own_kernel: bool = False,
+) -> Callable[[Body], Body]:  # fmt: skip
     def register(body: Body) -> Body:
-        add(Attempt(body.__name__, body, privileged, capability, own_kernel, elsewhere))
+        add(Attempt(body.__name__, body, privileged, capability, own_kernel, elsewhere, only_own_kernel))
         return body
 
     return register

@@ -27,7 +27,7 @@ async def attempts(world: World) -> None:
     async with world.neighbour() as neighbour, world.pod(world.attacker()) as uid, conversation(world, uid) as talk:
         world.damage()
         for name, one in ATTEMPTS.items():
-            if (one.elsewhere and not world.isolates) or (one.own_kernel and world.kind.own_kernel):
+            if (one.elsewhere and not world.isolates) or not world.kind.tries(own_kernel_only=one.only_own_kernel):
                 continue
             said: dict[str, Any] = json.loads(await talk.line(name))
             said["outside"] = world.damage()
@@ -52,7 +52,7 @@ async def scenarios(world: World, names: list[str]) -> None:
     async with world.neighbour() as neighbour:
         world.damage()
         before = await _steady(world)
-        for name in names or (name for name in SCENARIOS if name not in world.kind.without):
+        for name in names or (name for name in SCENARIOS if world.kind.plays(name)):
             wrong, began = "", time.monotonic()
             try:
                 async with asyncio.timeout(60):

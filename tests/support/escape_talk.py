@@ -15,6 +15,7 @@ from support import (
     escape_in_files,
     escape_in_kernel,
     escape_in_network,
+    escape_in_own_kernel,
     escape_in_processes,
     escape_in_secrets,
 )
@@ -28,6 +29,7 @@ PROGRAMS = (
     escape_in_secrets,
     escape_in_network,
     escape_in_kernel,
+    escape_in_own_kernel,
 )
 START = """
 import json, os, sys, types

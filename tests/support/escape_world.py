@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from sandpool.model.metadata import Key, Uid
 from support.escape_backends import BACKENDS, Kind
 from support.escape_census import Census, census
 from support.escape_internet import Internet
+from support.escape_machine import SETTINGS, capable, facts, first_ones, settings
 from support.escape_targets import Files, Listeners, Victim, file_handle, listening, queue, segment, victim
 from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy
 from support.streams import TestStreams
@@ -100,6 +101,8 @@ class World:
         self.segment: int = stack.enter_context(segment(self.token))
         self.queue: str = stack.enter_context(queue(self.token))
         self.internet = Internet(self.listeners.port)
+        self.settings = settings()
+        (self.folder / "kept").mkdir(mode=0o755)
         await self._open_parts(stack)
 
     async def _open_parts(self, stack: AsyncExitStack) -> None:
@@ -291,6 +294,9 @@ class World:
             "pod_port": self.port,
             "socket_file": str(folder / "socket"),
             "abstract": [self.listeners.abstract, self.abstract],
+            "machine": facts(),
+            "settings": list(SETTINGS) if inside else [str(self.files.victim)],
+            "kept_folders": ["/mnt/claim", "/mnt/empty", "/mnt/memory"] if inside else [str(self.folder / "kept")],
             "proxy_port": self.options.egress_port if inside else 0,
         }  # fmt: skip
 
@@ -303,14 +309,15 @@ class World:
             wrong.append(f"the proxy dialled {', '.join(self.internet.dialled)}")
         if Path("/usr/local/bin", self.mark).exists():
             wrong.append("there is a new program on the machine")
+        wrong += [f"{name} was changed" for name, value in settings().items() if self.settings[name] != value]
+        wrong += [f"{path} has capabilities" for path in capable((self.folder / "kept", self.folder / "data" / "volumes"))]
+        wrong += first_ones(f"{self.mark}-first")
         self.listeners.heard = 0
         self.internet.dialled.clear()
         return "; ".join(each for each in wrong if each)
 
     def count(self) -> Census:
-        """A kernel of its own has processes that come and go with what the sandbox does."""
-        counted = census(self.folder, self.installation)
-        return replace(counted, processes=0) if self.kind.own_kernel else counted
+        return census(self.folder, self.installation)
 
 
 def machine_mounts() -> list[str]:

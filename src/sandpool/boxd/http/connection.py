@@ -115,8 +115,10 @@ class Connection:
 
     async def _linger(self) -> None:
         """A client that is still sending reads the answer only if the connection is not torn down under it."""
-        if self._writer.can_write_eof():
+        try:
             self._writer.write_eof()
+        except OSError:
+            return  # it is gone
         left = self._patience.unread
         async with asyncio.timeout(self._patience.lingering):
             while left > 0 and (data := await self._reader.read(BUFFER)):

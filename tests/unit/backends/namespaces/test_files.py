@@ -157,3 +157,15 @@ def test_owners_are_shifted_where_the_file_system_cannot_map_them(tmp_path: Path
         assert found == {"sub": (1000, 0), "sub/file": (7, 0), "link": (0, 0)}
     assert top.stat().st_uid == base
     assert outside.stat().st_uid == 0
+
+
+def test_a_strict_umask_closes_nothing_of_it(tmp_path: Path) -> None:
+    source = machine(tmp_path / "machine")
+    before = os.umask(0o077)
+    try:
+        make_skeleton(tmp_path / "made", source)
+    finally:
+        os.umask(before)
+    made = [path for path in (tmp_path / "made").rglob("*") if not path.is_symlink()]
+    closed = [path for path in made if not path.stat().st_mode & 0o004]
+    assert [path.name for path in closed] == ["root"]

@@ -62,6 +62,16 @@ def make_skeleton(target: Path, machine: Path = Path("/")) -> None:
     (target / "var/run").symlink_to("/run")
     _etc(target / "etc", machine)
     _software_folders(target / "usr", machine / "usr")
+    _open_to_all(target)
+
+
+def _open_to_all(target: Path) -> None:
+    """Whoever started us may have a umask that closes what is made to others; inside, there are others. Nothing here is secret."""
+    for folder, folders, files in os.walk(target):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if not path.is_symlink() and str(path.relative_to(target)) not in FOLDERS:
+                path.chmod(path.stat().st_mode | (0o055 if name in folders else 0o044))
 
 
 def _etc(etc: Path, machine: Path) -> None:

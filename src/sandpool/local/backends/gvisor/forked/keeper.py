@@ -40,6 +40,7 @@ class Keeper:
         self._waiting: dict[int, Callable[[], object]] = {}  # what to do when these files can be read
         self._poll = select.poll()
         self._sandbox = 0
+        os.umask(0o022)  # whoever started us may have a stricter one
         self._place = self._prepare(order)
         self._proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
         self._begin(order)

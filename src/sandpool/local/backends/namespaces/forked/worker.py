@@ -87,10 +87,10 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
         for file, kind in ((net, kernel.CLONE_NEWNET), (ipc, kernel.CLONE_NEWIPC), (uts, kernel.CLONE_NEWUTS)):
             kernel.setns(file, kind)
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWCGROUP)
+    os.umask(0o022)  # before anything is made: what the operator's own umask closes would be closed inside too
     terminals = rootfs.build(order, ids, trees)
     who = identity.look_up(order["user"], order["groups"])
     confine.limit(order["rlimits"])
-    os.umask(0o022)
     identity.take(who, user, ranged=order["ranged"])
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     kernel.close_all_but({0, 1, 2, sock.fileno(), proc, terminals, *given})
