@@ -82,7 +82,9 @@ def runs() -> list[Run]:
 
 
 RUNSC = find("runsc")
-GVISOR = bool(RUNSC and os.environ.get("SANDPOOL_ESCAPE_GVISOR"))  # not yet by default: not every attempt knows its kernel
+GVISOR = bool(
+    RUNSC and os.environ.get("SANDPOOL_ESCAPE_GVISOR")
+)  # not yet by default: not every attempt knows its kernel
 RUNS = runs()
 
 

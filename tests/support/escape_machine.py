@@ -41,7 +41,13 @@ def log() -> list[str]:
 
 
 def hardware() -> list[str]:
-    places = ("/sys/block", "/sys/class/net", "/sys/bus/pci/devices", "/sys/bus/virtio/devices", "/sys/bus/platform/devices")
+    places = (
+        "/sys/block",
+        "/sys/class/net",
+        "/sys/bus/pci/devices",
+        "/sys/bus/virtio/devices",
+        "/sys/bus/platform/devices",
+    )
     found = {name for place in places if os.path.isdir(place) for name in os.listdir(place)}
     modules = Path("/proc/modules")
     if modules.exists():

@@ -310,7 +310,9 @@ class World:
         if Path("/usr/local/bin", self.mark).exists():
             wrong.append("there is a new program on the machine")
         wrong += [f"{name} was changed" for name, value in settings().items() if self.settings[name] != value]
-        wrong += [f"{path} has capabilities" for path in capable((self.folder / "kept", self.folder / "data" / "volumes"))]
+        wrong += [
+            f"{path} has capabilities" for path in capable((self.folder / "kept", self.folder / "data" / "volumes"))
+        ]
         wrong += first_ones(f"{self.mark}-first")
         self.listeners.heard = 0
         self.internet.dialled.clear()

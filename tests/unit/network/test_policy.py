@@ -78,6 +78,15 @@ def test_a_block_and_its_exceptions() -> None:
         assert not judge(policy, to=to).allowed, to
 
 
+@pytest.mark.parametrize("rule", [{}, to_block("0.0.0.0/0"), to_block("100.0.0.0/8"), to_block("::/0")])
+@pytest.mark.parametrize("to", ["100.64.0.1", "100.127.255.254", "::ffff:100.64.0.1"])
+def test_the_range_that_providers_share_is_meant_only_by_its_name(rule: dict[str, Any], to: str) -> None:
+    assert not judge(network_policy([rule]), to=to).allowed
+    named = network_policy([rule, to_block("100.64.0.0/16")])
+    assert judge(named, to="100.64.0.1").allowed
+    assert not judge(named, to="100.65.0.1").allowed
+
+
 def test_a_mapped_address_is_judged_by_the_ipv4_rules() -> None:
     assert judge(network_policy([to_block("1.0.0.0/8")]), to="::ffff:1.1.1.1").allowed
     assert not judge(network_policy([to_block("::/0")]), to="::ffff:1.1.1.1").allowed

@@ -19,6 +19,8 @@ from sandpool.model.metadata import Key, Model
 from sandpool.model.selectors import EVERYTHING, LabelSelector, LabelSelectorStruct, SelectorError, from_struct
 
 ALL_PORTS = range(1, 65536)
+SHARED = ip_network("100.64.0.0/10")
+"""Neither public nor private: what providers use among themselves. Only a block inside of it means it; "everywhere" does not."""
 
 
 class IPBlock(Model, frozen=True):
@@ -55,7 +57,11 @@ class Range:
     but: tuple[Block, ...] = ()
 
     def holds(self, address: Address) -> bool:
-        return _within(address, self.block) and not any(_within(address, block) for block in self.but)
+        return (
+            _within(address, self.block)
+            and not any(_within(address, block) for block in self.but)
+            and (not _within(address, SHARED) or _part_of(self.block, SHARED))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,9 @@ class Rule:
     def reaches(self, address: Address, port: int) -> bool:
         if not self.opens(port):
             return False
-        return self.ranges is None or any(each.holds(address) for each in self.ranges)
+        if self.ranges is None:
+            return not _within(address, SHARED)
+        return any(each.holds(address) for each in self.ranges)
 
     def opens(self, port: int) -> bool:
         return any(port in ports for ports in self.ports) and self.ranges != ()
@@ -167,6 +175,10 @@ def _denied(rules: Rules, what: str) -> Verdict:
         f"{what} is not allowed by NetworkPolic{'ies' if several else 'y'} {rules.names()}{wrong}; "
         "add an egress rule for it there, or in the networkPolicy of the SandboxTemplate that made it",
     )
+
+
+def _part_of(block: Block, larger: Block) -> bool:
+    return block.version == larger.version and block.subnet_of(larger)  # type: ignore[arg-type]
 
 
 def _rule(rule: EgressRule) -> Rule:
