@@ -73,7 +73,7 @@ class Run:
 def runs() -> list[Run]:
     """Without isolation once is enough: it is the proof."""
     me = "root" if ROOT else "user"
-    isolated = [name for name, kind in BACKENDS.items() if kind.isolates and (name != "gvisor" or GVISOR)]
+    isolated = [name for name, kind in BACKENDS.items() if kind.isolates and (name != "gvisor" or RUNSC)]
     return [
         *(Run(name, me) for name in isolated),
         *(Run(name, "user") for name in isolated if ROOT),
@@ -82,9 +82,6 @@ def runs() -> list[Run]:
 
 
 RUNSC = find("runsc")
-GVISOR = bool(
-    RUNSC and os.environ.get("SANDPOOL_ESCAPE_GVISOR")
-)  # not yet by default: not every attempt knows its kernel
 RUNS = runs()
 
 

@@ -44,7 +44,7 @@ _LIMIT = "a limit ends the whole sandbox there"
 _NO_BOXD = "boxd is not started inside"
 GVISOR_WITHOUT = {
     "a_fork_bomb": f"{_LIMIT}: a_fork_bomb_ends_its_own_kernel",
-    "too_much_memory": f"{_LIMIT}: too_much_memory_ends_its_own_kernel",
+    "too_much_memory": f"{_LIMIT}: too_much_memory_ends_whoever_takes_it",
     "signals_to_init": f"{_OWN_INIT}: signals_to_the_command_that_is_init",
     "orphans_are_reaped": f"{_OWN_INIT}: orphans_cost_the_machine_nothing",
     "nobody_outlives_the_sandbox": "the machine sees no names of processes: nobody_outlives_its_own_kernel",
@@ -57,7 +57,7 @@ GVISOR_WITHOUT = {
     "modules_planted_for_those_who_look_after_the_sandbox": _NO_BOXD,
 }
 ONLY_OWN_KERNEL = (
-    "a_fork_bomb_ends_its_own_kernel", "too_much_memory_ends_its_own_kernel", "signals_to_the_command_that_is_init",
+    "a_fork_bomb_ends_its_own_kernel", "too_much_memory_ends_whoever_takes_it", "signals_to_the_command_that_is_init",
     "orphans_cost_the_machine_nothing", "nobody_outlives_its_own_kernel", "nobody_opens_a_door_where_there_is_no_boxd",
 )  # fmt: skip
 

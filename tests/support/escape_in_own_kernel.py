@@ -174,7 +174,7 @@ def capabilities_on_a_file_of_the_machine(t: Targets) -> str | None:
 def be_first_on_the_machine(t: Targets) -> str | None:
     """Processor time and memory of the machine go to whoever its own kernel knows as first: it is seen outside, while the process
     that asked for it is still there."""
-    words = [sys.executable, "-S", "-c", FIRST, f"{t['mark']}-first", str(t["spared"])]
+    words = [sys.executable, "-S", "-c", FIRST, t["first_mark"], str(t["spared"])]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     process.stdout.readline()

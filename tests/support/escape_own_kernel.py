@@ -6,14 +6,12 @@ from __future__ import annotations
 import asyncio
 import os
 
-import pytest
-
-from sandpool.local.backends.base import Exit, Unsupported
+from sandpool.local.backends.base import Exit, Running, Unsupported
 from sandpool.local.backends.runtime import Limits
 from sandpool.local.errors import NodeError
 from support.escape_box import a_box
 from support.escape_census import descendants, stubs
-from support.escape_lifetime import OUTLIVE, SAFE_WAYS, SIGNALS, over
+from support.escape_lifetime import OUTLIVE, SAFE_WAYS, SIGNALS
 from support.escape_limits import BOMB, EAT, last
 from support.escape_world import FOREVER, World
 
@@ -37,6 +35,14 @@ async def _limits(world: World) -> frozenset[str]:
     return (await world.runtime.probe()).enforced
 
 
+def ending(seen: Running | None) -> Exit | None:
+    """How the container ended, also if it has been started again since."""
+    if seen is None:
+        return None
+    state = seen.containers[0].state
+    return state if isinstance(state, Exit) else seen.containers[0].last
+
+
 async def a_fork_bomb_ends_its_own_kernel(world: World) -> None:
     async with a_box(world, Limits(pids=200)) as box:
         assert last((await box.python(BOMB, "100"))[1]) >= 100
@@ -51,7 +57,8 @@ async def a_fork_bomb_ends_its_own_kernel(world: World) -> None:
         assert "limit of processes" in ended.message, ended
 
 
-async def too_much_memory_ends_its_own_kernel(world: World) -> None:
+async def too_much_memory_ends_whoever_takes_it(world: World) -> None:
+    """Or only the program that took it, if the machine finds that one first."""
     async with world.pod(world.workload(("sh", "-c", FOREVER), limits={"memory": "256Mi"})) as uid:
         assert last((await world.python(uid, EAT, "120"))[1]) == 120
     if "memory" not in await _limits(world):
@@ -60,18 +67,21 @@ async def too_much_memory_ends_its_own_kernel(world: World) -> None:
         code, said = await world.python(uid, EAT, "400")
         assert code == 137
         assert 5 <= last(said) <= 64 + OVERHEAD, last(said)
-        seen = await world.until(uid, over)
-        state = seen.containers[0].state if seen is not None else None
-        assert isinstance(state, Exit)
-        assert (state.code, state.reason) == (137, "OOMKilled"), state
+        try:
+            well = await world.shell(uid, "echo well") == (0, "well\n")
+        except NodeError:
+            well = False
+        if not well:
+            state = ending(await world.until(uid, lambda seen: ending(seen) is not None))
+            assert state is not None
+            assert (state.code, state.reason) == (137, "OOMKilled"), state
 
 
 async def signals_to_the_command_that_is_init(world: World) -> None:
     """It is the container's own, and may end by them. The sandbox is still its owner's to end, and nobody else heard any."""
     async with world.pod(world.workload(("sh", "-c", FOREVER))) as uid:
         await world.python(uid, SIGNALS)
-        await world.shell(uid, "kill -9 1")
-        await world.until(uid, over)  # the proof: they do arrive
+        await world.until(uid, lambda seen: ending(seen) is not None)  # the proof: they do arrive
     assert world.victim.hits() == ""
 
 
@@ -102,11 +112,15 @@ async def nobody_outlives_its_own_kernel(world: World) -> None:
 async def nobody_opens_a_door_where_there_is_no_boxd(world: World) -> None:
     """What would lead to boxd leads to nobody: no program inside can answer in its place."""
     async with a_box(world) as box:
-        with pytest.raises((Unsupported, NodeError)):
-            await box.container.connect()
+        try:
+            sock = await box.container.connect()
+        except Unsupported:
+            return
+        sock.close()
+        raise AssertionError("there is a way to boxd")
 
 
 SCENARIOS = (
-    a_fork_bomb_ends_its_own_kernel, too_much_memory_ends_its_own_kernel, signals_to_the_command_that_is_init,
+    a_fork_bomb_ends_its_own_kernel, too_much_memory_ends_whoever_takes_it, signals_to_the_command_that_is_init,
     orphans_cost_the_machine_nothing, nobody_outlives_its_own_kernel, nobody_opens_a_door_where_there_is_no_boxd,
 )  # fmt: skip

@@ -94,6 +94,7 @@ class World:
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.mark = f"mark-{secrets.token_hex(6)}"
+        self.first_mark = f"first-{secrets.token_hex(6)}"
         self.neighbour_token = f"neighbour-{secrets.token_hex(16)}"
         self.files = Files(self.folder / "targets", self.token)
         self.victim: Victim = stack.enter_context(victim(f"{self.token} {self.mark}", self.files.secret))
@@ -294,6 +295,7 @@ class World:
             "pod_port": self.port,
             "socket_file": str(folder / "socket"),
             "abstract": [self.listeners.abstract, self.abstract],
+            "first_mark": self.first_mark,
             "machine": facts(),
             "settings": list(SETTINGS) if inside else [str(self.files.victim)],
             "kept_folders": ["/mnt/claim", "/mnt/empty", "/mnt/memory"] if inside else [str(self.folder / "kept")],
@@ -313,7 +315,7 @@ class World:
         wrong += [
             f"{path} has capabilities" for path in capable((self.folder / "kept", self.folder / "data" / "volumes"))
         ]
-        wrong += first_ones(f"{self.mark}-first")
+        wrong += first_ones(self.first_mark)
         self.listeners.heard = 0
         self.internet.dialled.clear()
         return "; ".join(each for each in wrong if each)

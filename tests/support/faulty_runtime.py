@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from sandpool.local.backends.base import Probe
-from sandpool.local.backends.runtime import Container, ContainerPlan, Runtime, Sandbox, SandboxPlan, Stdio
+from sandpool.local.backends.runtime import Container, ContainerPlan, Limits, Runtime, Sandbox, SandboxPlan, Stdio
 from sandpool.local.errors import NodeError
 
 T = TypeVar("T")
@@ -38,6 +38,9 @@ class FaultyRuntime:
 
     async def probe(self) -> Probe:
         return await self._real.probe()
+
+    def unheld(self, limits: Limits) -> str:
+        return self._real.unheld(limits)
 
     async def open(self) -> None:
         await self._real.open()

@@ -20,7 +20,7 @@ _found: list[Probe] = []
 async def skip_unless_it_works(folder: Path) -> None:
     """Found out once."""
     if not _found:
-        _found.append(await GvisorRuntime(folder / "probe", installation="bench", runsc=runsc.path()).probe())
+        _found.append(await GvisorRuntime(folder / "probe", installation=f"bench{os.getpid()}", runsc=runsc.path()).probe())
     if not _found[0].available:
         pytest.skip(f"{_found[0].reason}: {_found[0].message}")
 

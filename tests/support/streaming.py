@@ -35,6 +35,7 @@ from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.loop.clock import SystemClock
 from sandpool.model import kinds
 from sandpool.model.metadata import Key, Uid
+from support.installation_name import installation_name
 from support.local_server import LocalServer, local_server
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 from support.spdy_client import SpdyClient
@@ -112,7 +113,7 @@ class _Watched:
 
 def real_pods(folder: Path) -> Backend:
     return PodsBackend(
-        ProcessRuntime(folder / "runtime", installation="streams"),
+        ProcessRuntime(folder / "runtime", installation=installation_name(folder)),
         HostImages(),
         FolderVolumes(folder / "volumes"),
         QuietNetwork(),

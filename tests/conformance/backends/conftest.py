@@ -19,6 +19,7 @@ from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.local.backends.runtime import Runtime
 from sandpool.loop.clock import LoopClock, SystemClock
 from support import runsc
+from support.installation_name import installation_name
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,13 +38,13 @@ OPTIONS = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2
 
 def runtime(name: str, folder: Path) -> Runtime:
     if name == "process":
-        return ProcessRuntime(folder, installation=folder.name)
+        return ProcessRuntime(folder, installation=installation_name(folder))
     if name == "gvisor":
-        return GvisorRuntime(folder, installation=folder.parent.name, runsc=runsc.path())
+        return GvisorRuntime(folder, installation=installation_name(folder), runsc=runsc.path())
     from sandpool.assembly.machine import FORK_SERVER
     from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 
-    return NamespacesRuntime(folder, installation=folder.name, entry=FORK_SERVER)
+    return NamespacesRuntime(folder, installation=installation_name(folder), entry=FORK_SERVER)
 
 
 def on_pods(name: str, folder: Path) -> Callable[[], Backend]:

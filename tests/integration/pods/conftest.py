@@ -17,6 +17,7 @@ from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.loop.clock import SystemClock
 from sandpool.model.metadata import Key, Uid
 from support.faulty_runtime import FaultyRuntime
+from support.installation_name import installation_name
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 QUICK = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2, kept=0.2, log_size=20_000, log_files=3)
@@ -56,7 +57,7 @@ class World:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        real = ProcessRuntime(self.folder / "runtime", installation=self.folder.name)
+        real = ProcessRuntime(self.folder / "runtime", installation=installation_name(self.folder))
         self.runtime = FaultyRuntime(real)
         self.volumes = FolderVolumes(self.folder / "volumes")
         self.backend = self.make()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -141,6 +141,12 @@ class Container(Task, Protocol):
         ...
 
 
+def without(limits: Limits, held: Collection[str]) -> list[str]:
+    """Of the limits that control groups hold, those that are asked for and not held."""
+    asked = (("cpu", limits.cpu), ("memory", limits.memory))
+    return [name for name, limit in asked if limit is not None and name not in held]
+
+
 class Sandbox(Protocol):
     """What the containers of a pod share: network, hostname, ipc, limits."""
 
@@ -184,3 +190,7 @@ class Runtime(Protocol):
     async def close(self) -> None: ...
 
     async def create(self, plan: SandboxPlan) -> Sandbox: ...
+
+    def unheld(self, limits: Limits) -> str:
+        """Which of these limits of a pod this machine does not hold, and what holds instead; empty: all are held."""
+        ...

@@ -20,7 +20,7 @@ from sandpool.local.backends.namespaces.host import make_skeleton
 from sandpool.local.backends.namespaces.runtime import for_all_sandboxes
 from sandpool.local.backends.namespaces.server import ForkServer
 from sandpool.local.backends.namespaces.slots import Slots
-from sandpool.local.backends.runtime import SandboxPlan
+from sandpool.local.backends.runtime import Limits, SandboxPlan, without
 from sandpool.local.errors import NodeError
 
 VARIABLE = "SANDPOOL_RUNSC"
@@ -55,6 +55,10 @@ class GvisorRuntime:
     @property
     def name(self) -> str:
         return "gvisor"
+
+    def unheld(self, limits: Limits) -> str:
+        missing = " and ".join(without(limits, self._cgroups.places))
+        return f"Limits of {missing} are not held: this user may not write control groups." if missing else ""
 
     async def open(self) -> None:
         self._runsc = await binary.ask(self._given)

@@ -21,7 +21,7 @@ from sandpool.local.backends.namespaces.host import make_skeleton
 from sandpool.local.backends.namespaces.sandbox import Machine, NamespaceSandbox
 from sandpool.local.backends.namespaces.server import ForkServer, isolated
 from sandpool.local.backends.namespaces.slots import Slots
-from sandpool.local.backends.runtime import Limits, SandboxPlan
+from sandpool.local.backends.runtime import Limits, SandboxPlan, without
 from sandpool.local.errors import NodeError
 
 FOR_ALL = 0.9  # of the machine's memory and process numbers, at most, for all sandboxes together
@@ -46,6 +46,12 @@ class NamespacesRuntime:
     @property
     def name(self) -> str:
         return "namespaces"
+
+    def unheld(self, limits: Limits) -> str:
+        missing = without(limits, self._cgroups.places)
+        instead = " Memory is limited for each process by itself." if "memory" in missing else ""
+        names = " and ".join(missing)
+        return f"Limits of {names} are not held: this user may not write control groups.{instead}" if missing else ""
 
     async def open(self) -> None:
         try:

@@ -23,6 +23,7 @@ class Room:
         self.folder = parts.folders.of(workload.uid)
         self._sandbox: Sandbox | None = None
         self._attached: Attached | None = None
+        self._unheld = ""
         self.address = ""  # once there is one, it stays, also while a lost sandbox is replaced
         self.volumes: Mapping[str, Volume] | None = None
         self._egress: socket.socket | None = None
@@ -36,7 +37,7 @@ class Room:
     @property
     def notes(self) -> tuple[str, ...]:
         volumes = self.volumes or {}
-        mine = tuple(volume.note for volume in volumes.values() if volume.note)
+        mine = tuple(note for note in (self._unheld, *(volume.note for volume in volumes.values())) if note)
         return mine if self._attached is None else (*self._attached.notes, *mine)
 
     def there(self) -> Sandbox:
@@ -63,6 +64,7 @@ class Room:
             raise NodeError("CreatePodSandboxError", f"the folder of the pod cannot be made: {error}") from error
         plan = sandbox_plan(self.workload, self.folder.sandbox, self._parts.options)
         self._sandbox = await self._parts.runtime.create(plan)
+        self._unheld = self._parts.runtime.unheld(plan.limits)
         self._egress = self._sandbox.take_egress()
         self.proxy_port = None if self._egress is None else plan.egress_port
 

@@ -25,6 +25,7 @@ from sandpool.local.backends.runtime import (
     ContainerPlan,
     Ended,
     ExecPlan,
+    Limits,
     Sandbox,
     SandboxPlan,
     Stdio,
@@ -54,6 +55,9 @@ class ProcessRuntime:
         finally:
             await family.end()
         return Probe(code == 0, "" if code == 0 else "CannotStart", "programs run as this user, without any isolation")
+
+    def unheld(self, limits: Limits) -> str:
+        return "Nothing is isolated and no limit is held: the pod runs on the backend process."
 
     async def open(self) -> None:
         log.warning("pods run WITHOUT ISOLATION: their programs can do all that this user can", backend=self.name)

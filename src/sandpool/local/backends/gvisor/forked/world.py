@@ -6,9 +6,10 @@ own with the powers of the fork-server, then entered for good. The layout is kno
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandpool.local.backends.namespaces.forked import kernel
@@ -74,6 +75,7 @@ def complete(order: Order, root: int, place: str) -> Order:
         keep_tmp(inside)
         who = decide(order["user"], order["groups"], read_small(inside, "etc/passwd"), read_small(inside, "etc/group"))
         check_command(inside, order["files"]["config.json"]["process"])
+        check_targets(inside, [mount["target"] for mount in order.get("mounts", ())])
     finally:
         os.close(inside)
     config = order["files"]["config.json"]
@@ -117,6 +119,21 @@ def check_command(inside: int, process: Order) -> None:
                 continue
             return
         raise Refused("StartError", f"no such file or directory: {argv[0]!r}")
+
+
+def check_targets(inside: int, targets: Sequence[str]) -> None:
+    """Where nothing can be mounted is refused here: runsc would only say that it got no answer from itself."""
+    for target in targets:
+        try:
+            os.close(find(inside, target))
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                what = (
+                    "is a link that leads nowhere"
+                    if error.errno == errno.ELOOP
+                    else "lies below something that is no folder"
+                )
+                raise Refused("InvalidPath", f"{target} {what}") from error
 
 
 def _lay(source: str, place: int, attributes: int) -> None:
