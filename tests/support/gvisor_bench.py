@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,9 @@ _found: list[Probe] = []
 async def skip_unless_it_works(folder: Path) -> None:
     """Found out once."""
     if not _found:
-        _found.append(await GvisorRuntime(folder / "probe", installation=f"bench{os.getpid()}", runsc=runsc.path()).probe())
+        _found.append(
+            await GvisorRuntime(folder / "probe", installation=f"bench{os.getpid()}", runsc=runsc.path()).probe()
+        )
     if not _found[0].available:
         pytest.skip(f"{_found[0].reason}: {_found[0].message}")
 
