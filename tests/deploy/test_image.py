@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -172,9 +174,47 @@ def test_containerfiles(path: Path) -> None:
     assert users, "it would run as root"
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1]), "Kubernetes can tell only from a number that it is not root"
     assert not [rest for word, rest in final if word == "RUN"]
-    assert not re.search(r"(?i)password|secret|token", " ".join(rest for _, rest in steps))
+    assert not re.search(r"(?i)password|secret|token", " ".join(rest for _, rest in steps).replace("--no-token", ""))
     for source in (one for word, rest in steps if word == "COPY" and "--from" not in rest for one in rest.split()[:-1]):
         assert source.startswith("dist/") or (ROOT / source).exists(), source
+
+
+def test_boxd_runs_from_the_files_of_the_sandbox_image(tmp_path: Path) -> None:
+    """What is copied is enough, and a file in the workspace cannot pretend to be a module of boxd."""
+    (path,) = (path for path in CONTAINERFILES if path.name.startswith("python-sandbox"))
+    steps = instructions(path)
+    place, workspace = tmp_path / "rootfs", tmp_path / "workspace"
+    for sources, target in (_copied(rest) for word, rest in steps if word == "COPY" and "--from" not in rest):
+        folder = place / target.removeprefix("/rootfs/")
+        for source in sources:
+            whole = ROOT / source
+            if whole.is_dir():
+                shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy(whole, folder)
+    workspace.mkdir()
+    (workspace / "json.py").write_text("raise SystemExit('hijacked')")
+    command = json.loads(next(rest for word, rest in reversed(steps) if word == "CMD"))
+    moved = {"python3": sys.executable, "8888": "0", "0.0.0.0": "127.0.0.1", "/workspace": str(workspace)}
+    command = [moved.get(word, word).replace("/opt/boxd", str(place / "opt/boxd")) for word in command]
+    with subprocess.Popen(command, cwd=workspace, stderr=subprocess.PIPE, text=True) as boxd:
+        assert boxd.stderr is not None
+        said = boxd.stderr.readline()
+        try:
+            assert said.startswith("boxd: listening on"), said + boxd.stderr.read()
+            connection = http.client.HTTPConnection("127.0.0.1", int(said.split()[-1]), timeout=30)
+            connection.request("POST", "/execute", json.dumps({"command": "pwd"}))
+            assert json.loads(connection.getresponse().read())["stdout"] == f"{workspace}\n"
+            connection.close()
+        finally:
+            boxd.terminate()
+    assert boxd.returncode == 0
+
+
+def _copied(rest: str) -> tuple[list[str], str]:
+    *sources, target = rest.split()
+    return sources, target
 
 
 def test_tree_and_containerfile_agree() -> None:

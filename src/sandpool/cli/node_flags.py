@@ -47,6 +47,11 @@ class NodeFlags:
         ),
     ] = ()
 
+    enforce_volume_sizes: Annotated[
+        bool,
+        Parameter(negative="", help="As root: volumes that name a size are file systems of that size, in a file each."),
+    ] = False
+
     def arguments(self) -> list[str]:
         """The same again, for another run of the command."""
         return [
@@ -54,6 +59,7 @@ class NodeFlags:
             *(f"--allow-host-path={path.absolute()}" for path in self.allow_host_path),
             *(f"--allow-image-folder={path.absolute()}" for path in self.allow_image_folder),
             *(f"--insecure-registry={name}" for name in self.insecure_registry),
+            *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
         ]
 
     def images(self) -> ImageOptions:
@@ -68,4 +74,4 @@ class NodeFlags:
     def volumes(self) -> VolumeOptions:
         from sandpool.local.volumes.options import VolumeOptions
 
-        return VolumeOptions(host_paths=self.allow_host_path)
+        return VolumeOptions(host_paths=self.allow_host_path, images=self.enforce_volume_sizes)
