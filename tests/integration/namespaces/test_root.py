@@ -174,3 +174,19 @@ async def test_what_was_made_is_gone_after_close(tmp_path: Path) -> None:
             mounts = Path("/proc/self/mountinfo").read_text()
             assert str(tmp_path) not in mounts  # all of them are in namespaces of their own
     assert not any(path.exists() for path in parents)
+
+
+async def test_an_opening_that_is_given_up_leaves_no_control_group(tmp_path: Path) -> None:
+    name = f"given{os.getpid()}"
+    opening = asyncio.create_task(NamespacesRuntime(tmp_path / "runtime", installation=name).open())
+    while not _groups(name):
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert _groups(name) == []
+
+
+def _groups(name: str) -> list[Path]:
+    top = Path("/sys/fs/cgroup")
+    return [*top.glob(f"sandpool-{name}*"), *top.glob(f"*/sandpool-{name}*"), *top.glob(f"*/*/*/sandpool-{name}*")]

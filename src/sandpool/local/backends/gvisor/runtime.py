@@ -65,7 +65,11 @@ class GvisorRuntime:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._cgroups.open(for_all_sandboxes())
-            await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self._machine.skeleton)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self._machine.skeleton)
+            except BaseException:  # also when nobody waits for it any more
+                self._cgroups.close()
+                raise
         except OSError as error:
             raise NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}") from error
 

@@ -59,7 +59,11 @@ class NamespacesRuntime:
             async with self._probing:
                 Cgroups(f"{self._cgroups.name}-probe").sweep()  # of a process that died while it probed
             self._cgroups.open(for_all_sandboxes())
-            await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self._machine.skeleton)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self._machine.skeleton)
+            except BaseException:  # also when nobody waits for it any more
+                self._cgroups.close()
+                raise
         except OSError as error:
             raise NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}") from error
 
