@@ -39,7 +39,7 @@ async def main(folder: Path, installation: str, names: list[str]) -> None:
             return
         async with Bench(cast(Any, runtime), folder).sandbox() as sandbox:
             await sandbox.start(shell(FOREVER), Stdio())
-            print((await runtime.living_server()).pid, flush=True)
+            print((await runtime._nursery.living_server()).pid, flush=True)
             await asyncio.Event().wait()
     finally:
         await runtime.close()

@@ -575,7 +575,7 @@ async def the_death_of_the_fork_server_ends_all_and_is_survived(bench: Bench) ->
     async with opened(bench.folder / "own", f"own{os.getpid()}") as own, own.sandbox() as sandbox:
         container = await sandbox.start(shell(FOREVER), Stdio())
         task = await background(container, FOREVER)
-        server = await own.runtime.living_server()
+        server = await own.runtime._nursery.living_server()
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
         ended = await container.ended
@@ -584,7 +584,7 @@ async def the_death_of_the_fork_server_ends_all_and_is_survived(bench: Bench) ->
         await until(lambda: not server.alive)
         assert (await refused(sandbox.start(shell("true", name="other"), Stdio()))).reason == "SandboxGone"
         assert (await own.said("echo again")).text == "again\n"
-        assert (await own.runtime.living_server()).pid != server.pid
+        assert (await own.runtime._nursery.living_server()).pid != server.pid
 
 
 @scenario

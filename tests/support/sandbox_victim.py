@@ -17,7 +17,7 @@ async def main(folder: Path, installation: str, mark: str) -> None:
                 await sandbox.start(
                     shell(f"trap '' TERM HUP INT; setsid sleep {mark} & sleep {mark}", name=name), Stdio()
                 )
-        print((await bench.runtime.living_server()).pid, flush=True)
+        print((await bench.runtime._nursery.living_server()).pid, flush=True)
         await asyncio.Event().wait()
 
 

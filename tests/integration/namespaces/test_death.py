@@ -37,7 +37,7 @@ async def test_nothing_outlives_the_main_process(how: int, tmp_path: Path) -> No
             victim.wait()
     await until(lambda: not processes_with(mark) and not Path(f"/proc/{server}/exe").exists())
     async with opened(tmp_path / "victim", f"victim{os.getpid()}") as bench:  # and the next one takes the rest away
-        for place in bench.runtime._cgroups.places.values():
+        for place in bench.runtime._nursery.cgroups.places.values():
             assert not [path for path in Path(place.folder).iterdir() if path.is_dir()]
 
 

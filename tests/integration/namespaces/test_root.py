@@ -31,7 +31,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def groups_of(bench: Bench) -> Cgroups:
-    return bench.runtime._cgroups
+    return bench.runtime._nursery.cgroups
 
 
 def needs(bench: Bench, *controllers: str) -> None:
@@ -126,7 +126,7 @@ async def test_no_sandbox_knows_the_secrets_of_another(bench: Bench) -> None:
         knowing = [pid for pid in host_pids(bench, one) if remembers(pid, secret.encode())]
         assert knowing, "the search finds nothing at all"
         assert not [pid for pid in host_pids(bench, two) if remembers(pid, secret.encode())]
-        server = await bench.runtime.living_server()
+        server = await bench.runtime._nursery.living_server()
         assert server.pid is not None
         child = int(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()[0])
         for pid in (server.pid, child):

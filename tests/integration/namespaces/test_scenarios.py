@@ -25,7 +25,7 @@ async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ben
         probe = await bench.runtime.probe()
         if not probe.available:
             pytest.skip(f"{probe.reason}: {probe.message}")
-        await bench.runtime.living_server()
+        await bench.runtime._nursery.living_server()
         yield bench
 
 

@@ -1,0 +1,120 @@
+"""What every runtime on the fork-server has of this machine: the server itself, control groups, ranges of ids, and the sandboxes that
+live. Opened and closed as a whole: whatever goes wrong, nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from sandpool.local.backends.namespaces.cgroups import Cgroups
+from sandpool.local.backends.namespaces.forked.frames import Refused
+from sandpool.local.backends.namespaces.host import make_skeleton
+from sandpool.local.backends.namespaces.server import ForkServer
+from sandpool.local.backends.namespaces.slots import Slots
+from sandpool.local.backends.runtime import Limits
+from sandpool.local.errors import NodeError
+
+FOR_ALL = 0.9  # of the machine's memory and process numbers, at most, for all sandboxes together
+
+
+class Lodger(Protocol):
+    """A sandbox as the nursery knows it."""
+
+    @property
+    def base(self) -> int: ...
+
+    async def open(self) -> None: ...
+
+    async def destroy(self) -> None: ...
+
+
+S = TypeVar("S", bound=Lodger)
+
+
+class Nursery(Generic[S]):
+    def __init__(self, folder: Path, installation: str, entry: tuple[str, ...], *, ranged: bool) -> None:
+        self._folder = folder
+        self.skeleton = folder / "host"
+        self.cgroups = Cgroups(f"sandpool-{installation}")
+        self._slots = Slots(installation)
+        self._ranged = ranged
+        self._entry = entry
+        self._server: ForkServer | None = None
+        self._starting = asyncio.Lock()
+        self._sandboxes: set[S] = set()
+
+    async def open(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.cgroups.open(for_all_sandboxes())
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self.skeleton)
+            except BaseException:  # also when nobody waits for it any more
+                self.cgroups.close()
+                raise
+        except OSError as error:
+            raise NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}") from error
+
+    async def close(self) -> None:
+        ends = await asyncio.gather(*(each.destroy() for each in list(self._sandboxes)), return_exceptions=True)
+        if self._server is not None:
+            await self._server.close()  # and with it all processes, whatever went wrong before
+            self._server = None
+        try:
+            self.cgroups.close()
+        except Refused as refused:
+            raise NodeError(refused.reason, refused.message) from refused
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    def take_ids(self) -> int:
+        """The first id of a range that no other sandbox has; 0 where sandboxes have no ranges."""
+        base = self._slots.take() if self._ranged else 0
+        if base is None:
+            raise NodeError("TooManySandboxes", "all ranges of user ids are in use; end some sandboxes")
+        return base
+
+    async def admit(self, sandbox: S) -> S:
+        """Opens it; one that cannot be opened is taken away again."""
+        self._sandboxes.add(sandbox)
+        try:
+            await sandbox.open()
+        except BaseException:
+            await asyncio.shield(sandbox.destroy())
+            raise
+        return sandbox
+
+    def forget(self, sandbox: S) -> None:
+        if sandbox not in self._sandboxes:
+            return
+        self._sandboxes.remove(sandbox)
+        if self._ranged:
+            self._slots.give_back(sandbox.base)
+
+    async def living_server(self) -> ForkServer:
+        """The fork-server; another one if it died."""
+        async with self._starting:
+            if self._server is not None and not self._server.alive:
+                await self._server.close()
+                self._server = None
+            if self._server is None:
+                server = ForkServer(self._entry)
+                await server.start()
+                self._server = server
+            return self._server
+
+
+def for_all_sandboxes() -> Limits:
+    """Together they leave something to the machine and to the process that looks after them."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Limits(memory=int(memory * FOR_ALL), pids=int(pid_max() * FOR_ALL))
+
+
+def pid_max() -> int:
+    try:
+        return int(Path("/proc/sys/kernel/pid_max").read_text())
+    except (OSError, ValueError):
+        return 32768
