@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from sandpool.assembly.data_dir import DataDir, Running
+from sandpool.assembly.data_dir import DataDir
 from sandpool.cli import http
+from sandpool.kube.nearby import Running
 
 COMMAND = [sys.executable, "-m", "sandpool"]
 CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims"

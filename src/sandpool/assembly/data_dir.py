@@ -18,14 +18,12 @@ from typing import Self
 import msgspec
 
 from sandpool.kube.errors import SandpoolError
+from sandpool.kube.nearby import FLOCK, Running, lock_holder, read_running
 
 FORMAT = 1
 """Of the directory as a whole. Raised when a release can no longer read what an older one wrote."""
 
-# Locks of an open file description: held by the descriptor, not by whichever descriptor of this process is closed first
-# (the trap of plain POSIX locks), and a question that takes no lock itself. The fcntl module does not name them.
-_F_OFD_GETLK, _F_OFD_SETLK = 36, 37
-_FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
+_F_OFD_SETLK = 37
 
 
 class DataDirError(SandpoolError):
@@ -34,26 +32,6 @@ class DataDirError(SandpoolError):
 
 class DataDirInUse(DataDirError):
     """Another process holds it."""
-
-
-class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running cluster tells about itself."""
-
-    pid: int
-    api: str
-    kubeconfig: str
-    data_dir: str
-    version: str
-    started: str
-    backend: str = "none"
-
-
-def default_data_dir() -> Path:
-    """$SANDPOOL_DATA_DIR, else `sandpool` under the user's data folder."""
-    if chosen := os.environ.get("SANDPOOL_DATA_DIR"):
-        return Path(chosen)
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "sandpool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,26 +136,16 @@ class DataDir:
     def holder(self) -> int | None:
         """The process that holds the lock now (0: not known yet); None if nobody does."""
         try:
-            with self.lock.open("rb") as file:
-                probe = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-                answer = struct.unpack(_FLOCK, fcntl.fcntl(file, _F_OFD_GETLK, probe))
-                written = file.read(20)
-        except FileNotFoundError:
-            return None
+            return lock_holder(self.root)
         except OSError as error:
             raise self._unusable(error) from error
-        if answer[0] == fcntl.F_UNLCK:
-            return None
-        return int(written) if written.strip().isdigit() else 0
 
     def read_running(self) -> Running | None:
         """What the running cluster says about itself; None if none runs (or it is still starting)."""
-        if self.holder() is None:
-            return None
         try:
-            return msgspec.json.decode(self.running.read_bytes(), type=Running)
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
+            return read_running(self.root)
+        except OSError as error:
+            raise self._unusable(error) from error
 
 
 def _ours_from_the_start(name: str) -> bool:
@@ -216,7 +184,7 @@ class Lock:
         except OSError as error:
             raise directory._unusable(error) from error
         try:
-            fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
             os.ftruncate(fd, 0)
             os.pwrite(fd, str(os.getpid()).encode(), 0)
             directory.running.unlink(missing_ok=True)  # of one that crashed

@@ -19,12 +19,13 @@ from datetime import timedelta
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
 from sandpool.assembly.controllers import ControllerOptions, Telling
-from sandpool.assembly.data_dir import DataDir, Lock, Running
+from sandpool.assembly.data_dir import DataDir, Lock
 from sandpool.assembly.lifetimes import Work, beside, first_error
 from sandpool.assembly.local_control import LocalControl
 from sandpool.assembly.machine import BackendName, Machine, MachineOptions, machine
 from sandpool.assembly.open_files import allow_open_files
 from sandpool.kube.errors import SandpoolError
+from sandpool.kube.nearby import Running
 from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.access.directory import Access, open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from sandpool.assembly.data_dir import Running
 from sandpool.kube.errors import ConfigError, Unreachable, from_status
+from sandpool.kube.nearby import Running
 
 JSON = "application/json"
 

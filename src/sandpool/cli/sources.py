@@ -16,7 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import msgspec
 
-from sandpool.assembly.data_dir import DataDir, Running
+from sandpool.assembly.data_dir import DataDir
 from sandpool.cli.chapters import STORIES, Chapter
 from sandpool.cli.exits import FAILED, NOT_FOUND, USAGE, Exit
 from sandpool.cli.http import request
@@ -24,6 +24,7 @@ from sandpool.cli.telling import nothing_remembered
 from sandpool.kube.calls import Call
 from sandpool.kube.config import Config
 from sandpool.kube.errors import ApiError, NotFound, SandpoolError
+from sandpool.kube.nearby import Running
 
 NOT_IMPLEMENTED = 501
 PORT = 8082

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from sandpool.assembly.data_dir import Running
 from sandpool.cli.exits import FAILED, NOT_FOUND, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
 from sandpool.cli.http import answers, request
 from sandpool.kube.errors import SandpoolError
+from sandpool.kube.nearby import Running
 from sandpool.model.kinds import CLAIMS, POOLS
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, tzinfo
 
-from sandpool.assembly.data_dir import Running
 from sandpool.cli.chapters import Chapter, Json
+from sandpool.kube.nearby import Running
 from sandpool.model import times
 from sandpool.telemetry.story import ASKED, TRIED, WROTE
 

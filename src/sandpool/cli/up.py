@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from sandpool.assembly.data_dir import DataDir, Running, in_use
+from sandpool.assembly.data_dir import DataDir, in_use
 from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
 from sandpool.cli.node_flags import NOTICES, NodeFlags
+from sandpool.kube.nearby import Running
 
 if TYPE_CHECKING:
     from sandpool.telemetry.trace import Tracer

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.data_dir import DataDir, DataDirError, DataDirInUse, Running
+from sandpool.assembly.data_dir import DataDir, DataDirError, DataDirInUse
+from sandpool.kube.nearby import Running
 
 HOLD = """
 import sys, pathlib, time
