@@ -18,6 +18,14 @@ def modules_after(statement: str) -> set[str]:
     ("statement", "absent"),
     [
         ("import sandpool", {"msgspec", "aiohttp", "uvicorn", "cyclopts", "rich", "yaml", "asyncio"}),
+        (
+            "from sandpool import Sandbox",
+            {"aiohttp", "uvicorn", "cyclopts", "rich", "mcp", "yaml", "asyncio", "cryptography", "httptools"},
+        ),
+        (
+            "from sandpool import AsyncSandbox",
+            {"aiohttp", "uvicorn", "cyclopts", "rich", "mcp", "yaml", "cryptography"},
+        ),
         ("import sandpool.model.kinds", {"aiohttp", "uvicorn", "cyclopts", "rich", "yaml", "cryptography", "asyncio"}),
         ("import sandpool.kube.api", {"aiohttp", "uvicorn", "cryptography"}),
         ("import sandpool.cli.main", {"aiohttp", "uvicorn", "uvloop", "cryptography", "sqlite3", "prometheus_client"}),

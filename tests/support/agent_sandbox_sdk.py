@@ -1,7 +1,7 @@
 """What a program that uses the `k8s-agent-sandbox` package does on a cluster: the package as it is published, in both its flavours.
 
 Each scenario is one such program. It gets a user, who makes pools and looks at what is there, and `Sdk`, which opens
-clients. Only what the package asks of Kubernetes is shown: no sandbox is talked to."""
+clients. Only what the package asks of Kubernetes is shown: no sandbox is talked to. (They are in integration/compat.)"""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class Sdk:
     flavour: str
     kubeconfig: Path
     namespace: str
+    connection: Any = None  # how sandboxes are reached; None: as a client does that is told nothing
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Any]:
@@ -79,7 +80,7 @@ class Sdk:
         load: Any = official_config.load_kube_config
         load(str(self.kubeconfig), client_configuration=configuration)
         with official.ApiClient(configuration) as api_client:
-            client: SandboxClient[Any] = SandboxClient(api_client=api_client)
+            client: SandboxClient[Any] = SandboxClient(self.connection, api_client=api_client)
             await asyncio.to_thread(client.__enter__)
             try:
                 yield client
@@ -99,7 +100,7 @@ class Sdk:
         async with (
             library.client.ApiClient(configuration) as api_client,
             sandboxes.AsyncSandboxClient(
-                SandboxInClusterConnectionConfig(), cleanup=False, api_client=api_client
+                self.connection or SandboxInClusterConnectionConfig(), cleanup=False, api_client=api_client
             ) as client,
         ):
             yield client

@@ -23,11 +23,13 @@ START_TIMEOUT = 60.0
 class Process:
     """One child, with what it says in a file. Ended by pid, whatever happens."""
 
-    def __init__(self, log: Path, *command: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, log: Path, *command: str, env: dict[str, str] | None = None, program: str = sys.executable
+    ) -> None:
         self.log = log
         with log.open("ab") as file:
             self._child = subprocess.Popen(
-                [sys.executable, *command],
+                [program, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

@@ -2,7 +2,8 @@
 
 Everything (data, certificates, logs, the audit log) lives in one temporary folder that goes away with it. There are no nodes,
 so pods stay Pending (support/kube_node.py is one). A kube-controller-manager collects garbage and finishes deleted namespaces;
-with `accounts` it also makes service accounts and counts quotas, and pods need an account, as on any cluster.
+with `accounts` it also makes service accounts and counts quotas, and pods need an account, as on any cluster. With `durable` etcd
+syncs every write to the disk, which measurements want and tests do not.
 """
 
 from __future__ import annotations
@@ -123,16 +124,18 @@ def lacking() -> str:
 
 
 @contextlib.contextmanager
-def running(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS) -> Iterator[KubeServer]:
-    server = start(controllers=controllers, accounts=accounts, crds=crds)
+def running(
+    *, controllers: bool = True, accounts: bool = False, crds: Path = CRDS, durable: bool = False
+) -> Iterator[KubeServer]:
+    server = start(controllers=controllers, accounts=accounts, crds=crds, durable=durable)
     try:
         yield server
     finally:
         server.stop()
 
 
-def start(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS) -> KubeServer:
-    folder = Path(tempfile.mkdtemp(prefix="sandpool-kube-"))
+def start(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS, durable: bool = False) -> KubeServer:
+    folder = Path(tempfile.mkdtemp(prefix="sandpool-kube-", dir="/var/tmp" if durable else None))  # /tmp may be memory
     client_port, peer_port, api_port = _free_ports(3)
     server = KubeServer(
         url=f"https://127.0.0.1:{api_port}",
@@ -142,7 +145,7 @@ def start(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS
     )
     try:
         _write_credentials(server)
-        _launch(server, "etcd", _etcd_flags(server, peer_port))
+        _launch(server, "etcd", _etcd_flags(server, peer_port, durable))
         _launch(server, "kube-apiserver", _apiserver_flags(server, api_port, accounts))
         _wait_ready(server)
         apply_crds(server, crds)
@@ -184,7 +187,7 @@ def _write_credentials(server: KubeServer) -> None:
     server.kubeconfig.write_text(yaml.safe_dump(config))
 
 
-def _etcd_flags(server: KubeServer, peer_port: int) -> list[str]:
+def _etcd_flags(server: KubeServer, peer_port: int, durable: bool) -> list[str]:
     peer = f"http://127.0.0.1:{peer_port}"
     return [
         f"--data-dir={server.folder / 'etcd'}",
@@ -193,7 +196,7 @@ def _etcd_flags(server: KubeServer, peer_port: int) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",  # the data dies with the test
+        *([] if durable else ["--unsafe-no-fsync"]),  # the data dies with the test
         "--log-level=warn",
     ]
 

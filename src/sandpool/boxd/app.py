@@ -28,18 +28,21 @@ class App:
         self._root = Root(settings.root)
         self.table = Table(settings.environment, self._place)
         self._processes = ProcessRequests(self.table)
-        self._files = FileRequests(self._root)
+        self._files = FileRequests(self._root, self._absolute)
         home = Root(self._home)
         self._first = FirstRuntime(home, self.table, settings.patience)
         self._sandboxd = SandboxdFiles(home, settings.environment, settings.shown)
 
     def _place(self, cwd: str) -> int:
         """An open folder: nothing can be put in its place between now and the start of a program."""
-        with self._root.opened(self._absolute(cwd), os.O_PATH | os.O_DIRECTORY) as folder:
-            return os.dup(folder)
+        try:
+            with self._root.opened(self._absolute(cwd), os.O_PATH | os.O_DIRECTORY) as folder:
+                return os.dup(folder)
+        except Refused as error:
+            raise Refused(error.code, f"cwd: {error}") from None
 
     def _absolute(self, path: str) -> str:
-        return path if path.startswith("/") else f"{self._home}/{path}"
+        return path if path.startswith("/") else f"{self._home.rstrip('/')}/{path}"
 
     async def handle(self, request: Request) -> Answer:
         path = request.head.path

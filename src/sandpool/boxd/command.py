@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +32,19 @@ class Listening:
 def main(argv: Sequence[str] | None = None) -> None:
     settings, listening = read(sys.argv[1:] if argv is None else argv)
     become_child_of_init()
+    _keep_files()
     try:
         asyncio.run(_serve(settings, listening))
     except OSError as error:
         sys.exit(f"boxd: {error}")
+
+
+def _keep_files() -> None:
+    """What we were started with beyond stdin, stdout and stderr is not for what we start."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):
+                os.set_inheritable(int(name), False)
 
 
 def read(argv: Sequence[str]) -> tuple[Settings, Listening]:

@@ -9,16 +9,25 @@ import socket
 import stat
 from collections.abc import Awaitable
 from contextlib import suppress
+from typing import Protocol
 
-from sandpool.boxd.app import App
-from sandpool.boxd.http.connection import Connection, protocol
+from sandpool.boxd.http.connection import Connection, Request, protocol
+from sandpool.boxd.http.reply import Answer
 from sandpool.boxd.ready import readable
 
 MOST_CONNECTIONS = 1024
 
 
+class Answering(Protocol):
+    """An App, as far as its connections need it."""
+
+    async def handle(self, request: Request) -> Answer: ...
+
+    async def close(self) -> None: ...
+
+
 class Server:
-    def __init__(self, app: App, token: str) -> None:
+    def __init__(self, app: Answering, token: str) -> None:
         self._app = app
         self._token = token
         self._tasks: dict[asyncio.Task[None], Connection | None] = {}
@@ -100,7 +109,9 @@ async def _settled(tasks: list[asyncio.Task[None]]) -> None:
 def _receive(channel: socket.socket) -> list[socket.socket] | None:
     """Sockets that came; None at the end of the channel."""
     number = array.array("i")
-    data, ancillary, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4 * number.itemsize))
+    # What boxd starts must not inherit them: it could speak to, and for, everybody who is connected.
+    room = socket.CMSG_SPACE(4 * number.itemsize)
+    data, ancillary, _, _ = channel.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
     if not data:
         return None
     for level, kind, content in ancillary:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from sandpool.model.metadata import Object, Revision, Uid
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource
@@ -28,8 +30,7 @@ class EventType(StrEnum):
     BOOKMARK = "BOOKMARK"
 
 
-@dataclass(frozen=True, slots=True)
-class Event(Generic[T]):
+class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One step of a watch. A bookmark has no object, only the revision that the watcher has reached."""
 
     type: EventType

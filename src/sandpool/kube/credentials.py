@@ -7,19 +7,20 @@ refused together, one does the work.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sandpool.kube.config import Config, Exec, Pem, User
 from sandpool.kube.errors import ConfigError
 from sandpool.kube.files import read_text
-from sandpool.kube.plugin import Issued, run_plugin
 from sandpool.kube.secret import Secret
 from sandpool.kube.timing import Clock
+
+if TYPE_CHECKING:
+    from sandpool.kube.plugin import Issued
 
 FILE_AGE = 60.0
 """Seconds after which files are read again: kubelets replace a token long before it expires."""
@@ -68,7 +69,7 @@ def read_credential(user: User) -> Credential:
             raise ConfigError(f"{user.token_file}: the token is empty; write a token into it")
         token = Secret(text)
     if token:
-        headers = (*headers, _bearer(token))
+        headers = (*headers, bearer(token))
     elif user.username or user.password:
         word = user.password.reveal() if user.password else ""
         pair = base64.b64encode(f"{user.username}:{word}".encode()).decode()
@@ -125,6 +126,8 @@ class FromPlugin:
     """Asks the plugin when there is nothing yet, when what it gave expires, and after a refusal."""
 
     def __init__(self, user: User, spec: Exec, clock: Clock, env: Mapping[str, str]) -> None:
+        import asyncio  # here: who has no event loop reads this module, too, and should not pay for it
+
         self._user = user
         self._spec = spec
         self._clock = clock
@@ -154,16 +157,18 @@ class FromPlugin:
         return expires is not None and self._clock.now() >= expires - LEEWAY
 
     async def _ask(self) -> None:
+        from sandpool.kube.plugin import run_plugin  # here: most users have none
+
         self._issued = issued = await run_plugin(self._spec, self._env)
         base = read_credential(self._user)
-        headers = (*base.headers, _bearer(issued.token)) if issued.token else base.headers
+        headers = (*base.headers, bearer(issued.token)) if issued.token else base.headers
         certificate = base.certificate
         if issued.certificate and issued.key:
             certificate = Certificate(issued.certificate, issued.key)
         self._credential = Credential(headers, certificate)
 
 
-def _bearer(token: Secret) -> tuple[str, str]:
+def bearer(token: Secret) -> tuple[str, str]:
     value = token.reveal()
     if not value.isascii() or not value.isprintable():
         raise ConfigError("the token holds a character that a header cannot carry; write it as plain text on one line")

@@ -189,4 +189,5 @@ class LaneGate:
         return min(waits) if waits else None
 
     def _anybody(self) -> bool:
-        return any((*self._reads, *self._writes))
+        (urgent_reads, reads), (urgent_writes, writes) = self._reads, self._writes
+        return bool(urgent_writes or writes or urgent_reads or reads)

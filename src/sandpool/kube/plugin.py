@@ -6,9 +6,7 @@ secret: no message quotes it.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,14 +48,21 @@ class Issued:
 
 async def run_plugin(spec: Exec, env: Mapping[str, str], patience: float = PATIENCE) -> Issued:
     """Ask the plugin once. `env` is the environment that it inherits."""
-    interactive = _talks(spec)
+    interactive = talks(spec)
+    executable = find_plugin(spec, env)
+    given = {**env, **dict(spec.env), "KUBERNETES_EXEC_INFO": exec_info(spec, interactive)}
+    output = await _output(spec, executable, given, interactive, patience)
+    return read_answer(spec, output)
+
+
+def find_plugin(spec: Exec, env: Mapping[str, str]) -> str:
+    import shutil  # here: most users have no plugin
+
     executable = shutil.which(spec.command, path=env.get("PATH", os.defpath))
     if executable is None:
         hint = f" ({spec.install_hint.strip()})" if spec.install_hint else ""
         raise ConfigError(f"exec plugin {spec.command}: no such executable; install it or correct exec.command{hint}")
-    given = {**env, **dict(spec.env), "KUBERNETES_EXEC_INFO": exec_info(spec, interactive)}
-    output = await _output(spec, executable, given, interactive, patience)
-    return read_answer(spec, output)
+    return executable
 
 
 def exec_info(spec: Exec, interactive: bool) -> str:
@@ -94,7 +99,7 @@ def read_answer(spec: Exec, output: bytes) -> Issued:
     )
 
 
-def _talks(spec: Exec) -> bool:
+def talks(spec: Exec) -> bool:
     """Does the plugin get our standard input?"""
     if spec.interactive is InteractiveMode.NEVER:
         return False
@@ -108,6 +113,8 @@ def _talks(spec: Exec) -> bool:
 
 
 async def _output(spec: Exec, executable: str, env: Mapping[str, str], interactive: bool, patience: float) -> bytes:
+    import asyncio  # here: who has no event loop reads this module, too, and should not pay for it
+
     try:
         process = await asyncio.create_subprocess_exec(
             executable,

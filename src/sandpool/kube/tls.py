@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import tempfile
 
 from sandpool.kube.config import Cluster
 from sandpool.kube.credentials import Certificate
@@ -30,6 +29,8 @@ def tls_context(cluster: Cluster, certificate: Certificate | None) -> ssl.SSLCon
 
 
 def _show(context: ssl.SSLContext, certificate: Certificate, server: str) -> None:
+    import tempfile
+
     # The library takes certificates from files only. This one is ours alone (mode 0600) and gone at once.
     with tempfile.NamedTemporaryFile("w", prefix="sandpool-", suffix=".pem") as file:
         file.write(certificate.chain.reveal().rstrip("\n") + "\n" + certificate.key.reveal())

@@ -26,12 +26,14 @@ class Kind(IntEnum):
     LOST = 4  # JSON: output before this point that is not kept any more, in bytes
     EXIT = 5  # JSON: how it ended
     EVENT = 6  # JSON: a change of a file, and the like
-    ERROR = 7  # JSON: why nothing more will come
+    ERROR = 7  # JSON: what was refused
+    TAKEN = 8  # JSON: how many bytes of stdin the process has in its pipe by now
     # From the client
     STDIN = 16
     STDIN_END = 17
     RESIZE = 18  # JSON: cols, rows
     SIGNAL = 19  # JSON: signal
+    START = 20  # JSON: what is to be started
 
 
 class Frame(NamedTuple):
@@ -41,7 +43,10 @@ class Frame(NamedTuple):
     @property
     def value(self) -> dict[str, Any]:
         """What a JSON frame says. ValueError if it says no object."""
-        value = json.loads(self.data or b"{}")
+        try:
+            value = json.loads(self.data.decode("utf-8", "surrogateescape") or "{}")
+        except RecursionError:
+            raise ValueError(f"a frame of the kind {self.kind.name} is nested too deeply") from None
         if not isinstance(value, dict):
             raise ValueError(f"a frame of the kind {self.kind.name} holds {type(value).__name__}, not an object")
         return value

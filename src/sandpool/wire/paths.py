@@ -16,7 +16,7 @@ TCP_UPGRADE: Final = "sandpool-tcp"
 # What the router serves itself, when no header names a sandbox
 ROUTER_HEALTH: Final = "/healthz"
 TOKENS: Final = "/router/v1/tokens"
-"""POST {"namespace", "sandbox", "port"?, "seconds"?} answers 201 {"token", "expires", "url"?}: a signed token for that sandbox (and
+"""POST {"namespace", "sandbox", "uid"?, "port"?, "seconds"?} answers 201 {"token", "expires", "url"?}: a signed token for that sandbox (and
 port) alone; with a port, also the address that carries it."""
 PORT_URL: Final = "/port"
 """/port/TOKEN/PATH is PATH at the port that the token names: an address that needs no header."""

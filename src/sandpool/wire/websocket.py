@@ -1,7 +1,7 @@
-"""WebSockets (RFC 6455) as a server reads and writes them. Pure.
+"""WebSockets (RFC 6455) as a server, or a client, reads and writes them. Pure.
 
 The payload of a data frame is handed on as it arrives, so that neither a long frame nor a long message is ever held: the size of
-what is kept here does not depend on what the client sends. Whatever breaks the protocol raises Violation with a close code.
+what is kept here does not depend on what the other side sends. Whatever breaks the protocol raises Violation with a close code.
 """
 
 from __future__ import annotations
@@ -40,8 +40,15 @@ class CloseCode(IntEnum):
     INTERNAL = 1011
 
 
+class Role(IntEnum):
+    """Who we are. What a client sends is masked, what a server sends is not."""
+
+    SERVER = 0
+    CLIENT = 1
+
+
 class Violation(Exception):
-    """The client broke the protocol; the connection ends with this code."""
+    """The other side broke the protocol; the connection ends with this code."""
 
     def __init__(self, code: CloseCode, why: str) -> None:
         super().__init__(why)
@@ -71,7 +78,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The client's close frame; nothing is read after it."""
+    """The other side's close frame; nothing is read after it."""
 
     code: int
     reason: str
@@ -81,9 +88,10 @@ Event = Piece | Ping | Pong | Closed
 
 
 class Decoder:
-    """What a client sends, in any slices. After Closed or a Violation there is nothing more to feed."""
+    """What the other side sends, in any slices. After Closed or a Violation there is nothing more to feed."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: Role = Role.SERVER) -> None:
+        self._masked = role is Role.SERVER
         self._buffer = bytearray()
         self._mask = b""
         self._left = 0  # bytes of the current data frame's payload that have not arrived
@@ -108,7 +116,9 @@ class Decoder:
         taken = min(self._left, len(self._buffer))
         if self._left and not taken:
             return False
-        data = unmask(bytes(self._buffer[:taken]), self._mask, self._place)
+        data = bytes(self._buffer[:taken])
+        if self._masked:
+            data = unmask(data, self._mask, self._place)
         del self._buffer[:taken]
         self._place = (self._place + taken) % 4
         self._left -= taken
@@ -134,13 +144,13 @@ class Decoder:
         opcode, fin, short = buffer[0] & 15, bool(buffer[0] & 128), buffer[1] & 127
         self._check_head(buffer[0], buffer[1])
         wide = {126: 2, 127: 8}.get(short, 0)
-        size = 2 + wide + 4
+        size = 2 + wide + (4 if self._masked else 0)
         if len(buffer) < size or (opcode >= Opcode.CLOSE and len(buffer) < size + short):
             return False
         length = int.from_bytes(buffer[2 : 2 + wide], "big") if wide else short
         if length >> 63:
             raise _broken("a frame's length has its highest bit set")
-        mask = bytes(buffer[size - 4 : size])
+        mask = bytes(buffer[size - 4 : size]) if self._masked else b"\0\0\0\0"
         if opcode >= Opcode.CLOSE:
             payload = unmask(bytes(buffer[size : size + length]), mask, 0)
             del buffer[: size + length]
@@ -159,8 +169,8 @@ class Decoder:
         opcode, fin = first & 15, first & 128
         if first & 0x70:
             raise _broken("a frame has reserved bits set")
-        if not second & 128:
-            raise _broken("a frame is not masked")
+        if bool(second & 128) is not self._masked:
+            raise _broken("a frame is not masked" if self._masked else "a frame of a server is masked")
         if opcode >= Opcode.CLOSE:
             if opcode > Opcode.PONG:
                 raise _broken(f"a frame has the unknown opcode {opcode}")
@@ -208,23 +218,23 @@ def unmask(data: bytes, mask: bytes, place: int) -> bytes:
     return (int.from_bytes(data, "little") ^ int.from_bytes(key[:size], "little")).to_bytes(size, "little")
 
 
-def frame(opcode: Opcode, payload: bytes, *, fin: bool = True) -> bytes:
-    """One frame of a server: never masked."""
-    size, first = len(payload), opcode | (128 if fin else 0)
+def frame(opcode: Opcode, payload: bytes, *, fin: bool = True, mask: bytes = b"") -> bytes:
+    """One frame. A server's is never masked; a client's always is, each with four random bytes of its own."""
+    size, first, masked = len(payload), opcode | (128 if fin else 0), 128 if mask else 0
     if size < 126:
-        head = bytes((first, size))
+        head = bytes((first, masked | size))
     elif size < 1 << 16:
-        head = bytes((first, 126)) + size.to_bytes(2, "big")
+        head = bytes((first, masked | 126)) + size.to_bytes(2, "big")
     else:
-        head = bytes((first, 127)) + size.to_bytes(8, "big")
-    return head + payload
+        head = bytes((first, masked | 127)) + size.to_bytes(8, "big")
+    return head + mask + unmask(payload, mask, 0) if mask else head + payload
 
 
-def close_frame(code: int, reason: str = "") -> bytes:
+def close_frame(code: int, reason: str = "", *, mask: bytes = b"") -> bytes:
     if code == NO_STATUS:
-        return frame(Opcode.CLOSE, b"")
+        return frame(Opcode.CLOSE, b"", mask=mask)
     words = reason.encode("utf-8", "replace")[: MOST_CONTROL - 2].decode("utf-8", "ignore").encode()
-    return frame(Opcode.CLOSE, code.to_bytes(2, "big") + words)
+    return frame(Opcode.CLOSE, code.to_bytes(2, "big") + words, mask=mask)
 
 
 def accept(headers: Mapping[str, str]) -> dict[str, str] | str:

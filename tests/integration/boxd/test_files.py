@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.wire.frames import Frames
-from support.boxd_daemon import Daemon
+from support.boxd_daemon import Daemon, boxd
 
 F = "/box/v1/files"
 
@@ -229,3 +229,9 @@ def test_many_write_the_same_file_and_one_wins_whole(box: Daemon) -> None:
         thread.join()
     assert (box.root / "f").read_bytes() in bodies
     assert os.listdir(box.root) == ["f"]
+
+
+def test_a_home_that_is_the_root_is_named_without_a_double_slash() -> None:
+    with boxd(Path("/")) as daemon:
+        answer = daemon.ask("GET", "/box/v1/files/no-such-file-of-a-test?relative")
+    assert answer.value["message"] == "'/no-such-file-of-a-test' does not exist"

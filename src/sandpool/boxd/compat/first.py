@@ -7,13 +7,14 @@ import os
 import shlex
 import stat
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from sandpool.boxd.compat.multipart import Form
 from sandpool.boxd.files import look, read, write
 from sandpool.boxd.files.root import Place, Root
 from sandpool.boxd.http.connection import Request
-from sandpool.boxd.http.reply import Answer, Reply, Streamed, json_reply
+from sandpool.boxd.http.reply import Answer, Reply, json_reply
 from sandpool.boxd.processes.output import Piece
 from sandpool.boxd.processes.spec import MOST_KEPT, Spec
 from sandpool.boxd.processes.table import Table
@@ -92,7 +93,7 @@ class FirstRuntime:
             try:
                 form = Form(request.head.headers.get("content-type", ""), pieces)
                 name = (await form.part("file")).lstrip("/")
-                await write.put(self._root, name, form.content())
+                await write.put(self._root, name, write.poured(form.content()))
                 await form.rest()
             except Refused as error:
                 if error.code is Code.DENIED:
@@ -108,9 +109,8 @@ class FirstRuntime:
                 return _said(404, "File not found")
             return _refusal(error)
         name = os.path.basename(path).replace('"', "%22")
-        assert isinstance(answer, Streamed)
         headers = {**answer.headers, "content-disposition": f'attachment; filename="{name}"'}
-        return Streamed(answer.source, answer.status, headers, answer.length)
+        return replace(answer, headers=headers)
 
     async def _list(self, path: str) -> Answer:
         try:

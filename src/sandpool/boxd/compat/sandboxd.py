@@ -80,15 +80,15 @@ class SandboxdFiles:
         if text and not _MODE.fullmatch(text):
             raise Refused(Code.INVALID, f"mode is {text!r}; use four octal digits such as 0644")
         mode = int(text, 8) if text else write.DEFAULT_MODE
+        content = request.head.headers.get("content-type", "")
+        if not content.lower().startswith("multipart/form-data"):
+            await write.put(self._root, path, request.body.into, mode)
+            return Reply(204)
         async with aclosing(request.body.pieces()) as pieces:
-            content = request.head.headers.get("content-type", "")
-            if content.lower().startswith("multipart/form-data"):
-                form = Form(content, pieces)
-                await form.part("file")
-                await write.put(self._root, path, form.content(), mode)
-                await form.rest()
-            else:
-                await write.put(self._root, path, pieces, mode)
+            form = Form(content, pieces)
+            await form.part("file")
+            await write.put(self._root, path, write.poured(form.content()), mode)
+            await form.rest()
         return Reply(204)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from sandpool.boxd.files import look, read, trees, write
@@ -17,8 +17,10 @@ from sandpool.wire.frames import CONTENT_TYPE, Kind, pack_value
 
 
 class FileRequests:
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, absolute: Callable[[str], str]) -> None:
+        """`absolute` makes a path that begins at home one that begins at the root."""
         self._root = root
+        self._absolute = absolute
 
     async def serve(self, request: Request, path: str) -> Answer:
         match request.head.method:
@@ -48,10 +50,10 @@ class FileRequests:
         return read.download(self._root, path, head.headers.get("range", ""))
 
     async def _put(self, request: Request, path: str) -> Answer:
-        async with aclosing(request.body.pieces()) as pieces:
-            if request.head.flag("tar"):
+        if request.head.flag("tar"):
+            async with aclosing(request.body.pieces()) as pieces:
                 return json_reply({"files": await trees.unpack(self._root, path, pieces)})
-            await write.put(self._root, path, pieces, write.mode_of(request.head.query.get("mode", "")))
+        await write.put(self._root, path, request.body.into, write.mode_of(request.head.query.get("mode", "")))
         return Reply(204)
 
     def _post(self, request: Request, path: str) -> Answer:
@@ -61,7 +63,8 @@ class FileRequests:
             write.make_folder(self._root, path, mode, parents=head.flag("parents"))
             return Reply(204)
         if "move" in head.query:
-            write.move(self._root, path, head.query["move"])
+            target = head.query["move"]
+            write.move(self._root, path, self._absolute(target) if head.flag("relative") else target)
             return Reply(204)
         raise Refused(Code.INVALID, "say what to do with it: ?mkdir or ?move=TARGET")
 

@@ -7,6 +7,7 @@ whoever is faster. What comes in is hostile: every name of it is resolved below 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import stat
@@ -28,7 +29,7 @@ async def pack(root: Root, path: str) -> AsyncGenerator[bytes, None]:
     """The tree at a path; names in the archive are relative to it."""
     with root.opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
         folder = os.dup(fd)
-    source, sink = os.pipe()
+    source, sink = _pipe()
     os.set_blocking(source, False)
     thread = threading.Thread(target=_write_tree, args=(folder, sink), daemon=True)
     thread.start()
@@ -75,7 +76,7 @@ def _add(archive: tarfile.TarFile, place: Place, name: str) -> None:
 
 async def unpack(root: Root, path: str, pieces: AsyncIterator[bytes]) -> int:
     """Puts an archive's files below a path, over what is there. How many were put."""
-    source, sink = os.pipe()
+    source, sink = _pipe()
     os.set_blocking(sink, False)
     reading = asyncio.ensure_future(asyncio.to_thread(_read_tree, root, path, source))
     try:
@@ -90,6 +91,7 @@ async def unpack(root: Root, path: str, pieces: AsyncIterator[bytes]) -> int:
 
 def _read_tree(root: Root, path: str, source: int) -> int:
     count = 0
+    folders: list[tuple[str, int]] = []
     with FileIO(source) as pipe:
         try:
             with tarfile.open(fileobj=pipe, mode="r|", bufsize=PIECE) as archive:
@@ -97,11 +99,17 @@ def _read_tree(root: Root, path: str, source: int) -> int:
                     count += 1
                     if count > MOST_MEMBERS:
                         raise Refused(Code.TOO_LARGE, f"an archive of more than {MOST_MEMBERS} files")
-                    _put(root, f"{path.rstrip('/')}/{member.name}", archive, member)
+                    name = f"{path.rstrip('/')}/{member.name}"
+                    _put(root, name, archive, member)
+                    if member.isdir():
+                        folders.append((name, member.mode & 0o777))
         except tarfile.TarError as error:
             raise Refused(Code.INVALID, f"this is no tar archive: {error}") from None
         while pipe.read(PIECE):  # padding after the end
             pass
+    for name, mode in reversed(folders):  # last: one without the right to write could not have been filled
+        with suppress(Refused, OSError), root.opened(name, os.O_RDONLY | os.O_DIRECTORY) as folder:
+            os.fchmod(folder, mode)
     return count
 
 
@@ -125,6 +133,15 @@ def _put(root: Root, path: str, archive: tarfile.TarFile, member: tarfile.TarInf
         assert content is not None
         with FileIO(open_at(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, member.mode & 0o777), "w") as file:
             shutil.copyfileobj(content, file, PIECE)
+            os.utime(file.fileno(), (member.mtime, member.mtime))
+
+
+def _pipe() -> tuple[int, int]:
+    """Wide: the loop and the thread take turns in Python, and each turn should be worth it."""
+    source, sink = os.pipe()
+    with suppress(OSError):  # where one user's pipes may not hold more, it is an ordinary one
+        fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, 4 * PIECE)
+    return source, sink
 
 
 async def _read_some(fd: int) -> bytes:

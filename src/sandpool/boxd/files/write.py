@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from sandpool.boxd.files.root import Place, Root, open_at, refusals
@@ -27,8 +27,21 @@ def mode_of(text: str) -> int | None:
     return int(text, 8)
 
 
-async def put(root: Root, path: str, pieces: AsyncIterator[bytes], mode: int | None = None) -> None:
-    """Readers see the old file or the new one. Without a mode, an old file's stays."""
+Fill = Callable[[int], Awaitable[None]]
+"""Writes all of the content to an open file."""
+
+
+def poured(pieces: AsyncIterator[bytes]) -> Fill:
+    async def fill(file: int) -> None:
+        async for piece in pieces:
+            _write_all(file, piece)
+
+    return fill
+
+
+async def put(root: Root, path: str, fill: Fill, mode: int | None = None) -> None:
+    """Readers see the old file or the new one. Without a mode, an old file's stays. It is not flushed to the disk: that takes
+    longer than everything else, and a sandbox's files need not survive the loss of its machine."""
     with root.place(path, parents=True) as place, refusals(path):
         if place.is_root or _is_folder(place):
             raise Refused(Code.INVALID, f"{path!r} is a folder")
@@ -36,10 +49,8 @@ async def put(root: Root, path: str, pieces: AsyncIterator[bytes], mode: int | N
         fd = open_at(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             try:
-                async for piece in pieces:
-                    _write_all(fd, piece)
+                await fill(fd)
                 os.fchmod(fd, mode if mode is not None else _mode_now(place))
-                await asyncio.to_thread(os.fsync, fd)
             finally:
                 os.close(fd)
             os.rename(temporary.name, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)

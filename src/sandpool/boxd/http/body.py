@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from sandpool.boxd.http.straight import Straight
 from sandpool.wire.codes import Code, Refused
 
 PIECE = 256 * 1024
+WORTH = 1 << 20
+"""Bytes from which on it pays to leave the event loop's buffers out."""
 _LONGEST_SIZE_LINE = 1024
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;|\Z)")
 
 
 class Body:
-    def __init__(self, reader: asyncio.StreamReader, length: int | None) -> None:
+    def __init__(self, reader: asyncio.StreamReader, length: int | None, straight: Straight | None = None) -> None:
         self._reader = reader
         self._left = length  # None: chunked
+        self._straight = straight
         self._chunk = 0  # bytes left of the current chunk
         self.ended = length == 0
 
@@ -37,11 +44,23 @@ class Body:
             parts.append(piece)
         return b"".join(parts)
 
+    async def into(self, file: int) -> None:
+        """All of it, written to an open file where that stands."""
+        if self._straight is not None and self._left is not None and self._left >= WORTH:
+            await self._straight.into(file, self._left)
+            self._left, self.ended = 0, True
+            return
+        async for piece in self.pieces():
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+
     async def value(self, most: int = 1 << 20) -> dict[str, Any]:
         """The JSON object that it is."""
         data = await self.read(most)
         try:
-            value = json.loads(data or b"{}")
+            # Arguments and names of files may be any bytes: they travel as they are and survive as surrogates.
+            value = json.loads(data.decode("utf-8", "surrogateescape") or "{}")
         except (ValueError, RecursionError) as error:
             raise Refused(Code.INVALID, f"the body is not JSON: {error}") from None
         if not isinstance(value, dict):
@@ -58,11 +77,10 @@ class Body:
     async def _chunked(self) -> bytes:
         if self._chunk == 0:
             line = await self._line()
-            size, _, _ = line.partition(b";")
-            try:
-                self._chunk = int(size.strip() or b"?", 16)
-            except ValueError:
-                raise Refused(Code.INVALID, "a chunk has no size") from None
+            size = _SIZE.match(line)
+            if size is None:
+                raise Refused(Code.INVALID, "a chunk has no size")
+            self._chunk = int(size[1], 16)
             if self._chunk == 0:
                 while await self._line():  # trailers, which nobody needs
                     pass

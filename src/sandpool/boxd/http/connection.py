@@ -11,8 +11,10 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from sandpool.boxd.http.body import Body
+from sandpool.boxd.http.hangup import Gone
 from sandpool.boxd.http.head import LONGEST, Head, parse
-from sandpool.boxd.http.reply import Answer, Reply, Streamed, Switched, head_of, refusal
+from sandpool.boxd.http.reply import Answer, FromFile, Last, Reply, Streamed, Switched, head_of, refusal
+from sandpool.boxd.http.straight import Reader, Straight
 from sandpool.wire.codes import Code, Refused
 
 BUFFER = 256 * 1024
@@ -32,7 +34,7 @@ class Patience:
 class Request:
     head: Head
     body: Body
-    gone: asyncio.Event  # set when the client has hung up
+    gone: Gone  # set when the client has hung up
 
 
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -43,7 +45,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
-        self.gone = asyncio.Event()
+        self.gone = Gone()
 
     def eof_received(self) -> bool | None:
         self.gone.set()
@@ -54,15 +56,15 @@ class _Protocol(asyncio.StreamReaderProtocol):
         super().connection_lost(exc)
 
 
-def protocol() -> tuple[_Protocol, asyncio.StreamReader]:
-    reader = asyncio.StreamReader(limit=BUFFER)
+def protocol() -> tuple[_Protocol, Reader]:
+    reader = Reader(limit=BUFFER)
     return _Protocol(reader), reader
 
 
 class Connection:
     def __init__(
         self,
-        reader: asyncio.StreamReader,
+        reader: Reader,
         transport: asyncio.Transport,
         protocol: _Protocol,
         handler: Handler,
@@ -70,6 +72,7 @@ class Connection:
         patience: Patience = Patience(),
     ) -> None:
         self._reader = reader
+        self._straight = Straight(reader, transport)
         self._writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
         self._gone = protocol.gone
         self._handler = handler
@@ -101,7 +104,7 @@ class Connection:
             return False
         if head is None:
             return False
-        request = Request(head, Body(self._reader, head.length), self._gone)
+        request = Request(head, Body(self._reader, head.length, self._straight), self._gone)
         answer = await self._answer(request)
         if isinstance(answer, Switched):
             self._writer.write(head_of(101, answer.headers))
@@ -162,7 +165,7 @@ class Connection:
         if scheme.lower() != "bearer" or not right:
             raise Refused(Code.UNAUTHENTICATED, "send the sandbox's token as Authorization: Bearer")
 
-    async def _send(self, answer: Reply | Streamed, head: Head | None, *, close: bool) -> None:
+    async def _send(self, answer: Reply | Streamed | FromFile, head: Head | None, *, close: bool) -> None:
         headers = {**answer.headers}
         if close:
             headers["connection"] = "close"
@@ -173,20 +176,37 @@ class Connection:
             self._writer.write(head_of(answer.status, headers) + (b"" if bare else answer.body))
             await self._writer.drain()
             return
-        headers |= {"transfer-encoding": "chunked"} if answer.length is None else {"content-length": str(answer.length)}
-        self._writer.write(head_of(answer.status, headers))
+        if isinstance(answer, FromFile):
+            headers["content-length"] = str(answer.length)
+            self._writer.write(head_of(answer.status, headers))
+            with answer.file:
+                if not bare and answer.length:
+                    await self._send_file(answer)
+            return
+        begun = head_of(answer.status, headers | {"transfer-encoding": "chunked"})
         async with aclosing(answer.source) as source:
+            if bare or not answer.prompt:
+                self._writer.write(begun)
+                begun = b""
             if not bare:
-                await self._pour(source, chunked=answer.length is None)
+                await self._pour(begun, source)
 
-    async def _pour(self, source: AsyncIterator[bytes], *, chunked: bool) -> None:
+    async def _send_file(self, answer: FromFile) -> None:
+        loop = asyncio.get_running_loop()
+        if self._writer.is_closing():
+            raise ConnectionResetError("the client hung up")
+        sent = await loop.sendfile(self._writer.transport, answer.file, answer.start, answer.length)
+        if sent < answer.length:  # the length that we promised cannot be kept
+            raise ConnectionResetError("the file became shorter while it was read")
+
+    async def _pour(self, begun: bytes, source: AsyncIterator[bytes]) -> None:
         writer = self._writer
         async for piece in source:
-            if chunked:
-                writer.writelines((b"%x\r\n" % len(piece), piece, b"\r\n"))
-            else:
-                writer.write(piece)
+            last = isinstance(piece, Last)
+            writer.write(b"".join((begun, b"%x\r\n" % len(piece), piece, b"\r\n0\r\n\r\n" if last else b"\r\n")))
             await writer.drain()
-        if chunked:
-            writer.write(b"0\r\n\r\n")
-            await writer.drain()
+            begun = b""
+            if last:
+                return
+        writer.write(begun + b"0\r\n\r\n")
+        await writer.drain()

@@ -19,6 +19,7 @@ class Conversation:
         self._decoder = Decoder()
         self._begun = bytearray()
         self._waiting: deque[bytes] = deque()
+        self._over = False  # nothing more will come
 
     async def send(self, data: bytes) -> None:
         self._writer.write(frame(Opcode.BINARY, data))
@@ -26,30 +27,28 @@ class Conversation:
 
     async def receive(self) -> bytes | None:
         """The next message; None when there will be none."""
-        while not self._waiting:
+        while not self._waiting and not self._over:
             data = await self._reader.read(PIECE)
             if not data:
                 return None
             try:
-                if not await self._take(data):
-                    return None
+                await self._take(data)
             except Violation as violation:
+                self._over = True
                 await self.close(violation.code, violation.why)
-                return None
-        return self._waiting.popleft()
+        return self._waiting.popleft() if self._waiting else None
 
-    async def _take(self, data: bytes) -> bool:
-        """Whether the client still speaks."""
+    async def _take(self, data: bytes) -> None:
+        """What was said before a goodbye still counts, also where both came together."""
         for event in self._decoder.feed(data):
             if isinstance(event, Ping):
                 self._writer.write(frame(Opcode.PONG, event.data))
                 await self._writer.drain()
             elif isinstance(event, Closed):
+                self._over = True
                 await self.close()
-                return False
             elif isinstance(event, Piece):
                 self._join(event)
-        return True
 
     def _join(self, piece: Piece) -> None:
         if len(self._begun) + len(piece.data) > LONGEST:

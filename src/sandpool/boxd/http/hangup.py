@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+
+
+class Gone(asyncio.Event):
+    """Set when the client has hung up. Whoever waits for something else as well has itself called, which costs no task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Callable[[], object]] = []
+
+    def call(self, what: Callable[[], object]) -> None:
+        self._calls.append(what)
+
+    def forget(self, what: Callable[[], object]) -> None:
+        self._calls.remove(what)
+
+    def set(self) -> None:
+        super().set()
+        for what in tuple(self._calls):
+            what()
 
 
 async def until_gone(source: AsyncGenerator[bytes, None], gone: asyncio.Event) -> AsyncGenerator[bytes, None]:

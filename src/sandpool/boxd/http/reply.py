@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from sandpool.wire.codes import Refused
 from sandpool.wire.frames import encode
@@ -27,14 +27,30 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class Last(bytes):
+    """A piece after which nothing comes: it travels together with the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """As it comes. With a length it is sent as it is, without one in chunks. `source` is closed when the client goes."""
+    """As it comes, in chunks. `source` is closed when the client goes. `prompt`: its first piece is there at once, and travels
+    together with the head."""
 
     source: AsyncGenerator[bytes, None]
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    length: int | None = None
+    prompt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """A part of an open file, which is closed afterwards. The kernel sends it."""
+
+    file: BinaryIO
+    start: int
+    length: int
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +61,7 @@ class Switched:
     headers: Mapping[str, str]
 
 
-Answer = Reply | Streamed | Switched
+Answer = Reply | Streamed | FromFile | Switched
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:

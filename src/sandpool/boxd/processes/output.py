@@ -58,14 +58,16 @@ class Output:
         needed = min(self._readers.values(), default=self.end)
         while self._pieces and self._pieces[0].end <= min(needed, self.end - self._keep):
             self._pieces.popleft()
-        self._tell()
+        self.wake()
 
     def finish(self) -> None:
         self.complete = True
-        self._tell()
+        self.wake()
 
-    async def follow(self, position: int, *, wait: bool = True) -> AsyncGenerator[Piece | Lost, None]:
-        """From there on, until it is complete, or as far as it is now."""
+    async def follow(
+        self, position: int, *, wait: bool = True, gone: asyncio.Event | None = None
+    ) -> AsyncGenerator[Piece | Lost, None]:
+        """From there on, until it is complete, or as far as it is now. `gone` cuts it off; whoever sets it calls `wake`."""
         reader, self._next_reader = self._next_reader, self._next_reader + 1
         wanted = min(max(position, 0), self.end)
         at = max(wanted, self.start)
@@ -81,6 +83,8 @@ class Output:
                 if at == self.end:
                     if self.complete or not wait:
                         return
+                    if gone is not None and gone.is_set():
+                        raise ConnectionResetError("the client hung up")
                     await self._news.wait()
         finally:
             del self._readers[reader]
@@ -105,6 +109,7 @@ class Output:
         if was_full and not self.full:
             self._resume()
 
-    def _tell(self) -> None:
+    def wake(self) -> None:
+        """Lets all readers look again."""
         self._news.set()
         self._news = asyncio.Event()

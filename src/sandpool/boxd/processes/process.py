@@ -18,6 +18,8 @@ from sandpool.wire.codes import Code, Refused
 from sandpool.wire.frames import Kind
 
 _PIECE = 64 * 1024
+MOST_WRITERS = 256
+LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Process:
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._spawned = spawned
         self._stdin = spawned.stdin
+        self.taken = 0  # bytes of stdin that are in its pipe, or were
+        self._writers: dict[str, int] = {}  # how many came from each that says where its own begin
         self._open = {spawned.stdout: Kind.STDOUT} | (
             {spawned.stderr: Kind.STDERR} if spawned.stderr is not None else {}
         )
@@ -145,19 +149,36 @@ class Process:
 
     # What it is told
 
-    async def feed(self, data: bytes | memoryview) -> None:
-        """Returns when it is in the pipe: a program that does not read makes the writer wait."""
+    async def feed(self, data: bytes | memoryview, writer: str = "", at: int = 0) -> None:
+        """Returns when it is in the pipe: a program that does not read makes the writer wait. A writer that has a name and says
+        where its data begins may send it once more if it does not know how much arrived: nothing is taken twice."""
         async with self._feeding:
-            rest = memoryview(data)
+            rest = memoryview(data)[self._known(writer, at) - at if writer else 0 :]
             while rest:
                 if self._stdin is None:
                     raise Refused(Code.CONFLICT, f"process {self.id} takes no more input")
                 try:
-                    rest = rest[os.write(self._stdin, rest[:_PIECE]) :]
+                    written = os.write(self._stdin, rest[:_PIECE])
+                    self.taken += written
+                    rest = rest[written:]
+                    if writer:
+                        self._writers[writer] += written
                 except BlockingIOError:
                     await self._writable(self._stdin)
                 except OSError:  # nobody reads it any more
                     self._close_stdin()
+
+    def _known(self, writer: str, at: int) -> int:
+        """How many bytes came from this writer, which is the newest now."""
+        known = self._writers.pop(writer, 0)
+        if len(writer) > LONGEST_NAME:
+            raise Refused(Code.INVALID, f"a writer's name is longer than {LONGEST_NAME} characters")
+        self._writers[writer] = known
+        if len(self._writers) > MOST_WRITERS:
+            del self._writers[next(iter(self._writers))]
+        if at > known:
+            raise Refused(Code.CONFLICT, f"process {self.id} has {known} bytes from this writer, not yet {at}")
+        return known
 
     async def _writable(self, file: int) -> None:
         """Or until it has ended: then nobody will ever read."""
@@ -208,6 +229,7 @@ class Process:
             "terminal": self.spec.terminal is not None,
             "started": self.started,
             "running": not self.ended.done(),
+            "stdin": {"open": self._stdin is not None, "taken": self.taken},
             "output": {"start": self.output.start, "end": self.output.end},
         }
         if self.ended.done():

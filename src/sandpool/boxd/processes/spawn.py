@@ -7,7 +7,6 @@ import os
 import pty
 import signal
 import struct
-import subprocess
 import termios
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,13 +35,30 @@ def spawn(spec: Spec, environment: Mapping[str, str], cwd: str | int) -> Spawned
     if spec.terminal is not None:
         env.setdefault("TERM", "xterm-256color")
         return _with_terminal(spec, env, cwd, spec.terminal)
-    wants_stdin = spec.feeds or spec.stdin is not None
-    with _refusing(spec):
-        process = _piped(spec, env, cwd, wants_stdin=wants_stdin)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    stdin = _detached(process.stdin) if process.stdin is not None else None
-    return Spawned(process.pid, process.wait, stdin, _detached(process.stdout), _detached(process.stderr))
+    return _with_pipes(spec, env, cwd, wants_stdin=spec.feeds or spec.stdin is not None)
+
+
+def _with_pipes(spec: Spec, env: Mapping[str, str], cwd: str | int, *, wants_stdin: bool) -> Spawned:
+    ours: list[int] = []
+    theirs: list[int] = []
+    try:
+        for number in (0, 1, 2) if wants_stdin else (1, 2):
+            reading, writing = os.pipe()
+            ours.append(reading if number else writing)
+            theirs.append(writing if number else reading)
+        *inputs, out, err = theirs
+        first = (os.POSIX_SPAWN_DUP2, *inputs, 0) if inputs else (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        pid = _started(spec, env, cwd, [first, (os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, err, 2)])
+    except BaseException:
+        for fd in ours:
+            os.close(fd)
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    for fd in ours:
+        os.set_blocking(fd, False)
+    return Spawned(pid, _waiter(pid), ours[0] if wants_stdin else None, ours[-2], ours[-1])
 
 
 def _with_terminal(spec: Spec, env: Mapping[str, str], cwd: str | int, size: Size) -> Spawned:
@@ -52,22 +68,25 @@ def _with_terminal(spec: Spec, env: Mapping[str, str], cwd: str | int, size: Siz
         resize(master, size)
         opened = [(os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0)]
         copied = [(os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)]
-        with _refusing(spec), _working_in(cwd):
-            pid = os.posix_spawn(
-                _found(spec.argv[0], env),
-                spec.argv,
-                env,
-                file_actions=[*opened, *copied],
-                setsid=True,
-                setsigdef=_DEFAULT,
-            )
+        pid = _started(spec, env, cwd, [*opened, *copied])
     except BaseException:
         os.close(master)
         raise
     finally:
         os.close(slave)
     os.set_blocking(master, False)
-    return Spawned(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), master, master, None)
+    return Spawned(pid, _waiter(pid), master, master, None)
+
+
+def _started(spec: Spec, env: Mapping[str, str], cwd: str | int, files: list[tuple[object, ...]]) -> int:
+    """Its process id. All our own files close themselves on the way: Python opens them so."""
+    with _refusing(spec), _working_in(cwd):
+        program = _found(spec.argv[0], env)
+        return os.posix_spawn(program, spec.argv, env, file_actions=files, setsid=True, setsigdef=_DEFAULT)
+
+
+def _waiter(pid: int) -> Callable[[], int]:
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @contextmanager
@@ -84,20 +103,6 @@ def _working_in(cwd: str | int) -> Iterator[None]:
         os.close(here)
 
 
-def _piped(spec: Spec, env: Mapping[str, str], cwd: str | int, *, wants_stdin: bool) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603  # running what the client asks for is what it is for
-        spec.argv,
-        env=env,
-        cwd=cwd if isinstance(cwd, str) else f"/proc/self/fd/{cwd}",
-        stdin=subprocess.PIPE if wants_stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        pass_fds=(cwd,) if isinstance(cwd, int) else (),
-        executable=_found(spec.argv[0], env),
-    )
-
-
 @contextmanager
 def _refusing(spec: Spec) -> Iterator[None]:
     """What the kernel says against it, in the client's words."""
@@ -105,8 +110,7 @@ def _refusing(spec: Spec) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        where = spec.cwd or "the working folder"
-        raise Refused(Code.NOT_FOUND, f"no such program or folder: {program!r} in {where!r}") from None
+        raise Refused(Code.NOT_FOUND, f"there is no program {program!r}, or not the interpreter it names") from None
     except NotADirectoryError:
         raise Refused(Code.NOT_FOUND, f"cwd {spec.cwd!r} is not a folder") from None
     except PermissionError:
@@ -126,14 +130,6 @@ def _found(name: str, env: Mapping[str, str]) -> str:
         if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
             return candidate
     raise FileNotFoundError(name)
-
-
-def _detached(stream: object) -> int:
-    """The file descriptor alone: the object would close it when it is collected."""
-    kept = os.dup(stream.fileno())  # type: ignore[attr-defined]
-    stream.close()  # type: ignore[attr-defined]
-    os.set_blocking(kept, False)
-    return kept
 
 
 def resize(terminal: int, size: Size) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from sandpool.boxd.processes.process import Process
 from sandpool.boxd.processes.spawn import spawn
@@ -23,7 +25,8 @@ class Table:
         self._place = place
         self._processes: dict[str, Process] = {}
         self._ended: dict[str, None] = {}  # oldest first
-        self._last = 0
+        # Another boxd of the same sandbox, before a restart or after it, has other ids: nobody comes back to the wrong process.
+        self._last = secrets.randbelow(1 << 20) << 10
         self.closing = False
 
     def start(self, spec: Spec) -> Process:
@@ -41,6 +44,9 @@ class Table:
         process = Process(str(self._last), spec, spawned)
         self._processes[process.id] = process
         process.ended.add_done_callback(lambda _: self._note_end(process))
+        if spec.stdin is not None:
+            feeding = asyncio.get_running_loop().create_task(_feed_all(process, spec.stdin))
+            feeding.add_done_callback(lambda done: done.cancelled() or done.exception())
         return process
 
     def get(self, id: str) -> Process:
@@ -84,3 +90,9 @@ class Table:
                 await asyncio.wait([process.ended for process in running], timeout=patience)
         for process in self.all():
             process.release()
+
+
+async def _feed_all(process: Process, data: bytes) -> None:
+    with suppress(Refused):  # it does not want all of it
+        await process.feed(data)
+    await process.end_input()

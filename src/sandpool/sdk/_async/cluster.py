@@ -1,0 +1,255 @@
+"""A small client of any API server: objects are plain JSON, paths say what is meant (sdk/api_paths.py makes them).
+
+Raises ApiError for what the server says, Unreachable for no answer. A 429 is asked again when the server says so; a 401 once,
+with a renewed credential. Nothing else is sent twice, except what Http knows was not processed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sandpool.kube.config import Cluster as ApiServer
+from sandpool.kube.credentials import Certificate, Credential
+from sandpool.kube.errors import ConfigError, TooManyRequests, from_status
+from sandpool.kube.retry import RetryPolicy, pause
+from sandpool.kube.tls import tls_context
+from sandpool.sdk._async.http import Answer, Headers, Http, Response
+from sandpool.sdk._async.resumed import Asking, ResumedWatch
+from sandpool.sdk._async.transport import aside, sleep
+from sandpool.sdk._async.websocket import WebSocket
+from sandpool.sdk.api_paths import with_query
+from sandpool.sdk.config import Resolved
+from sandpool.sdk.credentials import Credentials
+from sandpool.sdk.deadline import Deadline, after
+from sandpool.sdk.errors import TimedOut
+from sandpool.sdk.origin import read_origin
+from sandpool.sdk.watch_lines import WatchEvent
+
+JSON = "application/json"
+TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}"
+MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+TIMEOUT = 30.0  # seconds for one request
+PAGE = 500
+AT_ONCE = 16  # requests with a whole answer: each would need a connection of its own, and they are dear
+
+Object = dict[str, Any]
+
+
+class Cluster:
+    def __init__(self, resolved: Resolved, credentials: Credentials) -> None:
+        self.resolved = resolved
+        self._credentials = credentials
+        self._http: Http | None = None
+        self._certificate: Certificate | None = None
+        self._lock = threading.Lock()  # never held while waiting
+        self._policy = RetryPolicy()
+
+    async def get(self, path: str, *, as_table: bool = False) -> Object:
+        return await self._object("GET", path, accept=TABLE if as_table else JSON)
+
+    async def create(self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT) -> Object:
+        return await self._object("POST", path, body, timeout=timeout)
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> Object:
+        return await self._object("PUT", path, body)
+
+    async def patch(self, path: str, body: Mapping[str, Any] | Sequence[Any]) -> Object:
+        """An object is a merge patch, a list a JSON patch."""
+        return await self._object("PATCH", path, body, MERGE if isinstance(body, Mapping) else JSON_PATCH)
+
+    async def delete(self, path: str, *, uid: str = "", propagation: str = "", grace: int | None = None) -> Object:
+        """With `uid`, only that object: another one of its name is a Conflict."""
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        if propagation:
+            body["propagationPolicy"] = propagation
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        return await self._object("DELETE", path, body)
+
+    async def pages(
+        self, path: str, *, labels: str = "", fields: str = "", limit: int = PAGE, as_table: bool = False
+    ) -> AsyncIterator[Object]:
+        """A list, page after page, as the server gives them."""
+        after = ""
+        while True:
+            query = {"labelSelector": labels, "fieldSelector": fields, "limit": limit or "", "continue": after}
+            page = await self.get(with_query(path, query), as_table=as_table)
+            yield page
+            after = str((page.get("metadata") or {}).get("continue") or "")
+            if not after:
+                return
+
+    async def list(self, path: str, *, labels: str = "", fields: str = "", as_table: bool = False) -> Object:
+        """The whole list. With `as_table` it is a Table, if the server has one: look at `kind`."""
+        whole: Object = {}
+        async for page in self.pages(path, labels=labels, fields=fields, as_table=as_table):
+            if not whole:
+                whole = page
+                continue
+            for key in ("items", "rows"):
+                if key in page:
+                    whole.setdefault(key, []).extend(page[key] or [])
+        whole.get("metadata", {}).pop("continue", None)
+        return whole
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        path: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        since: str = "",
+        as_table: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """What changes after the revision `since` (none: first what is there), until `timeout` seconds have passed.
+
+        A connection that ends is resumed where it ended. Gone means: list again, and watch from there."""
+        events = self._events(path, {"labelSelector": labels, "fieldSelector": fields}, since, as_table, timeout)
+        try:
+            yield events
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+
+    def watching(self, path: str, query: Mapping[str, str], *, as_table: bool = False) -> Asking:
+        """For a ResumedWatch: how it is asked for."""
+        headers = (("Accept", TABLE if as_table else JSON),)
+        return lambda more: self.open_stream("GET", with_query(path, {**query, **more}), headers)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float | None = TIMEOUT
+    ) -> AsyncIterator[Answer]:
+        """Any path, its answer as it comes: logs, watches. Refusals are raised."""
+        answer = await self.open_stream(method, path, headers, body, timeout)
+        try:
+            yield answer
+        finally:
+            answer.leave()
+
+    async def open_stream(
+        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float | None = TIMEOUT
+    ) -> Answer:
+        """The same, left by the caller."""
+        http, used = await self._ready()
+        answer = await http.open_stream(method, path, (*used.headers, *headers), body, timeout)
+        try:
+            if answer.status == 401 and await aside(lambda: self._credentials.renew(used)):
+                answer.leave()
+                http, used = await self._ready()
+                answer = await http.open_stream(method, path, (*used.headers, *headers), body, timeout)
+            if not answer.ok:
+                raise _refused(Response(answer.status, answer.headers, await answer.all(1 << 20, timeout)))
+        except BaseException:
+            answer.leave()
+            raise
+        return answer
+
+    @asynccontextmanager
+    async def websocket(self, path: str, protocols: tuple[str, ...]) -> AsyncIterator[WebSocket]:
+        """Streams of pods: exec, attach, port-forward."""
+        http, used = await self._ready()
+        async with http.websocket(path, used.headers, TIMEOUT, protocols) as socket:
+            yield socket
+
+    async def open_websocket(self, path: str, protocols: tuple[str, ...], deadline: Deadline) -> WebSocket:
+        """The same, ended by the caller."""
+        http, used = await self._ready()
+        return await http.open_websocket(path, used.headers, deadline, protocols)
+
+    async def request(
+        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float = TIMEOUT
+    ) -> Response:
+        """Any path. Refusals are raised."""
+        started, tries = time.monotonic(), 0
+        while True:
+            tries += 1
+            try:
+                return await self._once(method, path, headers, body, timeout)
+            except TooManyRequests as busy:
+                elapsed = time.monotonic() - started
+                wait = pause(self._policy, busy, tries, elapsed, os.urandom(1)[0] / 256)
+                if wait is None or elapsed + wait > timeout:
+                    raise
+            await sleep(wait)
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def _object(
+        self, method: str, path: str, body: Any = None, kind: str = JSON, accept: str = JSON, timeout: float = TIMEOUT
+    ) -> Object:
+        data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+        headers = [("Accept", accept), *([("Content-Type", kind)] if data else [])]
+        answer = (await self.request(method, path, headers, data, timeout)).json()
+        return answer if isinstance(answer, dict) else {}
+
+    async def _once(self, method: str, path: str, headers: Headers, body: bytes, timeout: float) -> Response:
+        http, used = await self._ready()
+        response = await http.request(method, path, (*used.headers, *headers), body, timeout)
+        if response.status == 401 and await aside(lambda: self._credentials.renew(used)):
+            http, used = await self._ready()
+            response = await http.request(method, path, (*used.headers, *headers), body, timeout)
+        if not response.ok:
+            raise _refused(response)
+        return response
+
+    async def _ready(self) -> tuple[Http, Credential]:
+        """Connections that show the current certificate, and the credential."""
+        credential = self._credentials.ready()
+        if credential is None:
+            credential = await aside(self._credentials.current)
+        origin = read_origin(self.resolved.cluster.server, "the address of the API server")
+        if credential.headers and not origin.private:
+            raise ConfigError(f"{origin} would be shown the credential unencrypted; use its https:// address")
+        old = None
+        with self._lock:
+            if self._http is None or self._certificate != credential.certificate:
+                old, self._http = self._http, _http(self.resolved.cluster, credential.certificate)
+                self._certificate = credential.certificate
+            http = self._http
+        if old is not None:
+            await old.close()
+        return http, credential
+
+    async def _events(
+        self, path: str, query: Mapping[str, str], since: str, as_table: bool, timeout: float | None
+    ) -> AsyncIterator[WatchEvent]:
+        watch = ResumedWatch(self.watching(path, query, as_table=as_table), since, timeout)
+        deadline = after(timeout)
+        try:
+            while True:
+                try:
+                    events = await watch.batch(deadline)
+                except TimedOut:
+                    return
+                for event in events:
+                    yield event
+        finally:
+            watch.close()
+
+
+def _http(cluster: ApiServer, certificate: Certificate | None) -> Http:
+    origin = read_origin(cluster.server, "the address of the API server")
+    tls = tls_context(cluster, certificate) if origin.secure else None
+    return Http(origin, tls=tls, server_name=cluster.server_name, at_once=AT_ONCE)
+
+
+def _refused(response: Response) -> Exception:
+    try:
+        body = json.loads(response.body)
+    except ValueError:
+        body = {}
+    wait = response.header("retry-after") or ""
+    seconds = int(wait) if wait.isdecimal() and len(wait) < 7 else None
+    return from_status(response.status, body if isinstance(body, dict) else {}, seconds)

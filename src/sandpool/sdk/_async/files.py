@@ -1,0 +1,233 @@
+"""The files of a sandbox."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import IO, BinaryIO, cast
+
+from sandpool.kube.errors import Unreachable
+from sandpool.sdk._async.data_plane import DataPlane
+from sandpool.sdk._async.file_watch import AsyncWatch
+from sandpool.sdk._async.http import Answer, Headers, Response
+from sandpool.sdk._async.sources import Source, pieces_of, plain
+from sandpool.sdk._async.trees import download_tree, upload_tree
+from sandpool.sdk.answers import read_object, understood
+from sandpool.sdk.errors import FileError, FileNotFound, RouterError
+from sandpool.sdk.file_errors import PastTheEnd, file_error, lost
+from sandpool.sdk.file_paths import RemotePath, file_url, joined, octal
+from sandpool.sdk.local_files import LocalPath, Progress, is_folder, measured, opened, putting
+from sandpool.sdk.values import FileInfo, Transfer
+
+PIECE = 256 * 1024
+ANSWER = 60.0
+"""Seconds for a request that moves no contents."""
+
+
+class AsyncFileReader:
+    """A file in the sandbox whose bytes are read as they come."""
+
+    def __init__(self, answer: Answer, path: str) -> None:
+        self.path = path
+        self.size = int(answer.header("content-length") or 0)
+        """Bytes that will come."""
+        self._answer = answer
+
+    async def read(self, limit: int = PIECE) -> bytes:
+        """Up to `limit` bytes as soon as there are any; none at the end."""
+        return await self._answer.read(limit)
+
+    async def all(self, most: int | None = None) -> bytes:
+        """All that is still to come. FileError if that is more than `most` bytes: what is not asked for is not kept."""
+        parts, size = [], 0
+        while data := await self.read():
+            parts.append(data)
+            size += len(data)
+            if most is not None and size > most:
+                raise FileError(f"{self.path!r}: the sandbox sends more than the {most} bytes asked for", self.path)
+        return b"".join(parts)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while data := await self.read():
+            yield data
+
+
+class AsyncFiles:
+    """Files and folders of a sandbox: `box.files`. A path that does not begin with a slash begins at the sandbox's home.
+
+    Refusals are FileNotFound, FileExists, FileDenied, NoSpace or another FileError, each with the `path`.
+    """
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+
+    # Contents
+
+    async def read(self, path: RemotePath, *, offset: int = 0, length: int | None = None) -> bytes:
+        """All of a file, or `length` bytes from `offset` on (fewer where it ends before)."""
+        if length == 0:
+            await self.stat(path)
+            return b""
+        try:
+            async with self.open(path, offset=offset, length=length) as file:
+                return await file.all(length)
+        except PastTheEnd:
+            return b""
+
+    async def read_text(self, path: RemotePath, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """A file as text. `errors="replace"` never fails."""
+        return (await self.read(path)).decode(encoding, errors)
+
+    async def read_into(self, path: RemotePath, file: IO[bytes]) -> int:
+        """Copies a file of any size into a local file that is open for writing. How many bytes it had."""
+        size = 0
+        async with self.open(path) as source:
+            async for data in source:
+                file.write(data)
+                size += len(data)
+        return size
+
+    @asynccontextmanager
+    async def open(
+        self, path: RemotePath, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[AsyncFileReader]:
+        """Reads a file of any size piece by piece: `async with box.files.open("big.bin") as file: ...`."""
+        if offset < 0 or (length is not None and length <= 0):
+            raise ValueError("offset must not be negative, and length must be above 0")
+        headers = [("Range", f"bytes={offset}-{'' if length is None else offset + length - 1}")]
+        whole = offset == 0 and length is None
+        async with self._streamed("GET", file_url(path), path, [] if whole else headers) as answer:
+            yield AsyncFileReader(answer, os.fspath(path))
+
+    async def write(self, path: RemotePath, data: Source, *, mode: int | None = None) -> None:
+        """Writes a file whole or not at all; folders on the way are made.
+
+        `data` is bytes, text (as UTF-8), a file that is open for reading (from its position on), or something that gives bytes
+        piece by piece, of any size: it is never held in memory as a whole. Without a `mode` an old file keeps its own.
+        """
+        url = file_url(path, mode=octal(mode))
+        whole = plain(data)
+        if whole is not None:
+            await self._asked("PUT", url, path, whole, timeout=None)
+        elif hasattr(data, "read") and not hasattr(data, "encoding"):  # a file that gives bytes
+            await self._sent(url, path, cast("BinaryIO", data))
+        else:
+            await self._sent(url, path, pieces_of(data, PIECE))
+
+    # Names
+
+    async def list(self, path: RemotePath = ".") -> list[FileInfo]:
+        """The entries of a folder, by name."""
+        answer = await self._asked("GET", file_url(path, "list"), path)
+        entries = read_object(answer.body).get("entries", [])
+        with understood():
+            return [FileInfo.of(entry, joined(path, str(entry["name"]))) for entry in entries]
+
+    async def stat(self, path: RemotePath, *, follow: bool = True) -> FileInfo:
+        """What is at a path; without `follow`, a symlink itself."""
+        url = file_url(path, "stat") if follow else file_url(path, "stat", "nofollow")
+        return FileInfo.of(read_object((await self._asked("GET", url, path)).body), os.fspath(path))
+
+    async def exists(self, path: RemotePath) -> bool:
+        """Whether something is there; a symlink that leads nowhere is nothing."""
+        try:
+            await self.stat(path)
+        except FileNotFound:
+            return False
+        return True
+
+    async def mkdir(self, path: RemotePath, *, parents: bool = True, mode: int | None = None) -> None:
+        """Makes a folder. With `parents` those on the way too, and one that is there already is fine."""
+        flags = ["mkdir", "parents"] if parents else ["mkdir"]
+        await self._asked("POST", file_url(path, *flags, mode=octal(mode)), path)
+
+    async def move(self, path: RemotePath, target: RemotePath) -> None:
+        """Gives a file or folder another name, over a file that has it. A symlink itself is moved."""
+        await self._asked("POST", file_url(path, move=os.fspath(target)), path)
+
+    async def remove(self, path: RemotePath, *, recursive: bool = False) -> None:
+        """Removes a file or an empty folder; with `recursive` a folder with all that is in it. A symlink itself is removed."""
+        await self._asked("DELETE", file_url(path, *(["recursive"] if recursive else [])), path, timeout=None)
+
+    # Between here and there
+
+    async def upload(self, local: LocalPath, remote: RemotePath, *, progress: Progress | None = None) -> Transfer:
+        """Copies a local file to `remote`, or the contents of a local folder into the folder `remote`, over what is there.
+
+        Modes, symlinks and times travel along. `progress(done, total)` hears of bytes on the way. Sockets and the like are
+        left out and named in the result.
+        """
+        if is_folder(local):
+            return await upload_tree(self._plane, local, remote, progress)
+        with opened(local) as file:
+            found = os.fstat(file.fileno())
+            url = file_url(remote, mode=octal(found.st_mode & 0o777))
+            await self._sent(url, remote, file if progress is None else measured(file, found.st_size, progress))
+        return Transfer(1, found.st_size)
+
+    async def download(self, remote: RemotePath, local: LocalPath, *, progress: Progress | None = None) -> Transfer:
+        """Copies a file to `local`, or the contents of a folder into the local folder `local`, over what is there.
+
+        Nothing is written outside of `local`, whatever the sandbox sends: symlinks that would lead out are left out and named
+        in the result. `progress(done, total)` hears of bytes on the way; the total of a folder is not known (0). A file
+        appears whole or not at all.
+        """
+        info = await self.stat(remote)
+        if info.is_dir:
+            return await download_tree(self._plane, remote, local, progress)
+        done = 0
+        if is_folder(local):
+            raise IsADirectoryError(
+                f"{os.fspath(local)!r} is a folder; name the file in it that {info.path!r} is copied to"
+            )
+        with putting(local, info.mode & 0o777) as file:
+            async with self.open(remote) as source:
+                async for data in source:
+                    file.write(data)
+                    done += len(data)
+                    if progress is not None:
+                        progress(done, source.size)
+        return Transfer(1, done)
+
+    def watch(self, path: RemotePath = ".", *, recursive: bool = False) -> AsyncWatch:
+        """Changes below a folder as they happen: `async for change in box.files.watch("src")`.
+
+        It watches from the first step of the iteration, or from the `async with` around it on; `close` or leaving ends it.
+        With `recursive`, folders below are watched too, also those that appear later.
+        """
+        url = file_url(path, "watch", *(["recursive"] if recursive else []))
+        return AsyncWatch(self._plane, url, os.fspath(path))
+
+    # Requests
+
+    async def _asked(
+        self, method: str, url: str, path: RemotePath, body: bytes = b"", timeout: float | None = ANSWER
+    ) -> Response:
+        try:
+            return await self._plane.request(method, url, body=body, timeout=timeout)
+        except RouterError as error:
+            raise file_error(error, os.fspath(path)) from None
+        except Unreachable as error:
+            raise lost(error, str(self._plane), os.fspath(path)) from error
+
+    async def _sent(self, url: str, path: RemotePath, body: BinaryIO | AsyncIterator[bytes]) -> None:
+        async with self._streamed("PUT", url, path, body=body) as answer:
+            await answer.all()
+
+    @asynccontextmanager
+    async def _streamed(
+        self,
+        method: str,
+        url: str,
+        path: RemotePath,
+        headers: Headers = (),
+        body: bytes | BinaryIO | AsyncIterator[bytes] = b"",
+    ) -> AsyncIterator[Answer]:
+        try:
+            async with self._plane.stream(method, url, headers, body, timeout=None if body else ANSWER) as answer:
+                yield answer
+        except RouterError as error:
+            raise file_error(error, os.fspath(path)) from None
+        except Unreachable as error:
+            raise lost(error, str(self._plane), os.fspath(path)) from error

@@ -1,0 +1,171 @@
+"""What one runs in a sandbox: commands, processes, terminals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from sandpool.sdk._async.data_plane import DataPlane
+from sandpool.sdk._async.links import AnswerLink, FedLink, Link
+from sandpool.sdk._async.process import ANSWER, AsyncProcess
+from sandpool.sdk._async.sources import Source, pieces_of, plain
+from sandpool.sdk._async.stream import AsyncStream
+from sandpool.sdk._async.terminal import AsyncTerminal
+from sandpool.sdk.answers import read_object, understood
+from sandpool.sdk.capture import Capture
+from sandpool.sdk.command import INLINE, inline, named, spec_of
+from sandpool.sdk.errors import RouterError
+from sandpool.sdk.outcome import checked, command_error
+from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Command, ProcessInfo, Result
+from sandpool.wire.frames import encode
+from sandpool.wire.paths import PROCESSES
+
+PIECE = 128 * 1024
+KEEP = 4 << 20
+"""Bytes of output that a process of `start` keeps for those who read later."""
+
+SHELL = 'exec "$(command -v bash || echo sh)" -l'
+"""bash where there is one."""
+
+
+def _part(id: str) -> str:
+    """As one part of a path."""
+    return quote(id, safe="") or "-"
+
+
+class AsyncCommands:
+    """The part of a sandbox that runs things. `_plane` leads to it, `_env` is what every command gets."""
+
+    _plane: DataPlane
+    _env: Mapping[str, str]
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: Source | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        max_output: int = DEFAULT_MAX_OUTPUT,
+    ) -> Result:
+        """Runs a command to its end and gives its exit code and output.
+
+        Text goes through `/bin/sh -c`, a list is run as it is. `cwd` is relative to the sandbox's home; `env` is added to the
+        sandbox's environment; `stdin` is bytes, text, an open file or an iterator of bytes, of any size.
+
+        After `timeout` seconds the command is ended with all of its group: the result has `timed_out` set and what was said
+        until then. With `check`, CommandTimeout is raised instead, and CommandFailed for any exit code but 0. Of each of
+        stdout and stderr at most `max_output` bytes are kept: the beginning and the end. A child that the command leaves
+        in the background is not waited for. If the connection is lost, the command ends, and CommandLost is raised.
+        """
+        if max_output < 2:
+            raise ValueError(f"max_output is {max_output}; give at least 2 bytes")
+        kept = {"stdout": Capture(max_output), "stderr": Capture(max_output)}
+        async with self.stream(command, cwd=cwd, env=env, stdin=stdin, timeout=timeout) as stream:
+            async for output in stream:
+                kept[output.stream].add(output.data)
+        end = stream.exit
+        assert end is not None
+        out, err = kept["stdout"].done(), kept["stderr"].done()
+        result = Result(stream.command, end.code, out, err, end.signal, end.timed_out)
+        return checked(result, str(self._plane)) if check else result
+
+    def stream(
+        self,
+        command: Command,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: Source | None = None,
+        timeout: float | None = None,
+    ) -> AsyncStream:
+        """The output of a command as it comes: iterate over it, then look at its `exit`.
+
+        It starts with the iteration, or with the `async with` around it; leaving either early ends the command. Arguments are
+        those of `run`.
+        """
+        spec = spec_of(command, cwd=cwd, env={**self._env, **(env or {})}, timeout=timeout)
+        whole = plain(stdin) if stdin is not None else None
+        if whole is not None and len(whole) <= INLINE:
+            spec["stdin"] = inline(whole)
+            stdin = None
+
+        async def opening() -> Link:
+            try:
+                if stdin is None:
+                    return await AnswerLink.open(self._plane, "POST", PROCESSES, encode(spec))
+                fed = {**spec, "stdin": True}
+                return await FedLink.open(self._plane, f"{PROCESSES}/start", fed, pieces_of(stdin, PIECE))
+            except RouterError as error:
+                raise command_error(error) from None
+
+        return AsyncStream(named(command), str(self._plane), opening, timeout)
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: bool = True,
+        keep: int = KEEP,
+    ) -> AsyncProcess:
+        """Starts a command that goes on by itself, and gives a handle to it.
+
+        It survives lost connections and the end of this program; `process(id)` comes back to it. Without `stdin` it has none.
+        `keep` is how many bytes of output stay for those who read later.
+        """
+        spec = spec_of(command, cwd=cwd, env={**self._env, **(env or {})}, timeout=timeout)
+        return AsyncProcess(self._plane, await self._start({**spec, "stdin": stdin, "keep": keep}))
+
+    async def process(self, id: str, *, position: int = 0) -> AsyncProcess:
+        """A process that was started before, here or elsewhere. Its output is read from `position` on: 0 is the oldest that is
+        kept; the `position` of another handle goes on where that one was."""
+        value = await self._ask("GET", f"{PROCESSES}/{_part(id)}")
+        return AsyncProcess(self._plane, ProcessInfo.of(value), position)
+
+    async def processes(self) -> list[ProcessInfo]:
+        """All that run, and the newest 256 that have ended. What `run` and `stream` started is among them."""
+        value = await self._ask("GET", PROCESSES)
+        with understood():
+            return [ProcessInfo.of(one) for one in value["processes"]]
+
+    async def terminal(
+        self,
+        command: Command | None = None,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        id: str | None = None,
+        position: int = 0,
+    ) -> AsyncTerminal:
+        """A terminal with a program on it: the shell of the sandbox, or `command`. With an `id`, one that was left with
+        `detach`, from `position` on."""
+        size = {"cols": cols, "rows": rows}
+        if id is not None:
+            terminal = AsyncTerminal(
+                self._plane, ProcessInfo.of(await self._ask("GET", f"{PROCESSES}/{_part(id)}")), position
+            )
+            await terminal.resize(cols, rows)
+            return terminal
+        spec = spec_of(command or SHELL, cwd=cwd, env={**self._env, **(env or {})})
+        return AsyncTerminal(self._plane, await self._start({**spec, "terminal": size}))
+
+    async def _start(self, spec: dict[str, Any]) -> ProcessInfo:
+        return ProcessInfo.of(await self._ask("POST", PROCESSES, {**spec, "detach": True}))
+
+    async def _ask(self, method: str, path: str, value: dict[str, Any] | None = None) -> dict[str, Any]:
+        headers = (("Content-Type", "application/json"),) if value is not None else ()
+        body = encode(value) if value is not None else b""
+        try:
+            answer = await self._plane.request(method, path, headers, body, timeout=ANSWER)
+        except RouterError as error:
+            raise command_error(error, process=method == "GET") from None
+        return read_object(answer.body)

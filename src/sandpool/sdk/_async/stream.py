@@ -1,0 +1,122 @@
+"""A command whose output is read as it comes, and which ends with whoever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from sandpool.kube.errors import Unreachable
+from sandpool.sdk._async.links import Link
+from sandpool.sdk.command import shown
+from sandpool.sdk.deadline import after, left
+from sandpool.sdk.errors import CommandError, CommandLost
+from sandpool.sdk.refusals import printable
+from sandpool.sdk.values import Exit, Output
+from sandpool.wire.frames import Kind
+
+GRACE = 15.0
+"""Seconds beyond a command's time limit until its end has to be told."""
+
+
+class AsyncStream:
+    """The output of a command, piece by piece: `async for output in box.stream(...)`.
+
+    When the iteration is over, `exit` says how the command ended. Leaving it early, or the `async with` around it, ends the
+    command with all of its group. With a `timeout` the command is ended when the time is up, and `exit.timed_out` is set.
+    """
+
+    def __init__(
+        self,
+        command: str | tuple[str, ...],
+        sandbox: str,
+        opening: Callable[[], Awaitable[Link]],
+        timeout: float | None = None,
+    ) -> None:
+        self.command = command
+        self.exit: Exit | None = None
+        self.process_id = ""
+        self._sandbox = sandbox
+        self._opening = opening
+        self._deadline = after(None if timeout is None else timeout + GRACE)
+        self._link: Link | None = None
+        self._closed = False
+        self._position = 0
+
+    async def __aenter__(self) -> Self:
+        await self._opened()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Output:
+        output = await self.read()
+        if output is None:
+            raise StopAsyncIteration
+        return output
+
+    async def read(self) -> Output | None:
+        """The next piece; None when the command has ended and everything was read."""
+        while self.exit is None:
+            if self._closed:
+                return None
+            try:
+                link = await self._opened()
+                frame = await link.next(
+                    left(self._deadline, f"{self._sandbox}: no end of {shown(self.command)!r} was told")
+                )
+            except Unreachable as error:
+                await self.close()
+                raise self._lost(str(error)) from error
+            except BaseException:  # a half-read frame cannot be gone on with
+                await self.close()
+                raise
+            if frame is None:
+                await self.close()
+                raise self._lost("the connection ended early")
+            if frame.kind in (Kind.STDOUT, Kind.STDERR):
+                output = Output("stdout" if frame.kind is Kind.STDOUT else "stderr", frame.data, self._position)
+                self._position += len(frame.data)
+                return output
+            if frame.kind is Kind.STARTED:
+                self.process_id = str(frame.value.get("id", ""))
+            elif frame.kind is Kind.ERROR:
+                await self.close()
+                said = printable(str(frame.value.get("message", "refused")))
+                raise CommandError(f"{self._sandbox}: {shown(self.command)!r}: {said}")
+            elif frame.kind is Kind.EXIT:
+                self.exit = Exit.of(frame.value)
+                await self._finish(link)
+        return None
+
+    async def _finish(self, link: Link) -> None:
+        """Hears the end of the answer too: then the connection can be used again."""
+        try:
+            await link.next(GRACE)
+        except Unreachable:
+            pass  # how the command ended is known
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the command, if it has not ended. Safe to call again."""
+        self._closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _opened(self) -> Link:
+        if self._link is None:
+            self._link = await self._opening()
+        return self._link
+
+    def _lost(self, why: str) -> CommandLost:
+        return CommandLost(
+            f"{self._sandbox}: the connection was lost while {shown(self.command)!r} ran, which ended it ({why}); "
+            "start it with `start` to let it survive that"
+        )

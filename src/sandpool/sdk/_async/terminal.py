@@ -1,0 +1,123 @@
+"""A program on a terminal in the sandbox: what it shows, and what is typed."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from sandpool.kube.errors import Unreachable
+from sandpool.sdk._async.data_plane import DataPlane
+from sandpool.sdk._async.follower import Follower, Patience
+from sandpool.sdk._async.links import Link, SocketLink
+from sandpool.sdk._async.process import AsyncProcess
+from sandpool.sdk._async.sources import plain
+from sandpool.sdk.errors import RouterError, SandboxError, TimedOut
+from sandpool.sdk.outcome import command_error
+from sandpool.sdk.values import Exit, ProcessInfo
+from sandpool.wire.frames import Kind, encode
+
+
+class AsyncTerminal:
+    """A terminal with a program on it, a shell unless told otherwise. One task (or thread) may read while another writes.
+
+    `async for data in terminal` gives what it shows, until the program ends. A connection that is lost is made again, and the
+    output goes on where it was. Leaving the `async with`, or `close`, ends the program.
+    """
+
+    def __init__(self, plane: DataPlane, info: ProcessInfo, position: int = 0) -> None:
+        self.id = info.id
+        self._process = AsyncProcess(plane, info, position)
+        self._plane = plane
+        self._name = f"{plane}: terminal {info.id}"
+        self._follower = Follower(self._name, self._open, position)
+
+    @property
+    def exit(self) -> Exit | None:
+        """How the program ended, once `read` or `wait` has told."""
+        return self._follower.exit or self._process.exit
+
+    @property
+    def position(self) -> int:
+        """Where the next output begins: `box.terminal(id=..., position=...)` goes on from there."""
+        return self._follower.position
+
+    async def read(self, timeout: float | None = None) -> bytes:
+        """What is shown next, as soon as there is something; nothing at the end. TimedOut if nothing comes in time."""
+        try:
+            output = await self._follower.next(timeout)
+        except RouterError as error:
+            raise command_error(error, process=True) from None
+        except TimedOut:
+            if timeout is None:
+                raise
+            raise TimedOut(f"{self._name}: no output within {timeout:g} s") from None
+        return b"" if output is None else output.data
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data = await self.read()
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+    async def write(self, data: bytes | str) -> None:
+        """Types it."""
+        await self._send(Kind.STDIN, plain(data) or b"")
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """The program hears of it (SIGWINCH)."""
+        await self._send(Kind.RESIZE, encode({"cols": cols, "rows": rows}))
+
+    async def signal(self, signal: str | int) -> None:
+        """To the program that was started and its group. What runs in front of a shell hears `write("\\x03")` instead."""
+        await self._process.signal(signal)
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """The exit code of the program, once it has ended. What it shows until then is let go."""
+        if self.exit is not None:
+            return self.exit.code
+        await self._follower.close()
+        return await self._process.wait(timeout)
+
+    async def detach(self) -> None:
+        """Lets go of the connection; the program goes on. `box.terminal(id=...)` comes back to it."""
+        await self._follower.close()
+        await self._process.close()
+
+    async def close(self) -> None:
+        """Ends the program, with all of its group, and forgets it."""
+        await self._follower.close()
+        await self._process.remove()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except SandboxError:
+            if error is None:
+                raise
+
+    async def _open(self, position: int) -> Link:
+        return await SocketLink.open(self._plane, self._process._path(f"attach?from={position}"))
+
+    async def _send(self, kind: Kind, data: bytes) -> None:
+        """What is typed while a connection is being lost may not arrive: a terminal shows it if it did."""
+        patience = Patience()
+        while self.exit is None:
+            link = None
+            try:
+                link = await self._follower.link()
+                assert isinstance(link, SocketLink)
+                await link.send(kind, data)
+                return
+            except RouterError as error:
+                raise command_error(error, process=True) from None
+            except Unreachable as error:
+                await self._follower.drop(link)
+                await patience.after(error)

@@ -1,0 +1,202 @@
+# generated from sdk/_async/claiming.py by tools/unasync.py; edit that one
+# ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
+"""From a wish to a claim that is ready, or to the reason why it never will be. Whatever goes wrong, no claim is left behind.
+
+A claim carries a random word, so that one whose creation was acknowledged to nobody is still known as ours.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from sandpool.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refused,
+    SandpoolError,
+    Unauthorized,
+    Unreachable,
+)
+from sandpool.sdk._sync.cluster import Cluster, Object
+from sandpool.sdk._sync.news import Letters, News
+from sandpool.sdk._sync.transport import sleep
+from sandpool.sdk.api_paths import claims, pools
+from sandpool.sdk.claims import failure, ours, ready, waiting_for
+from sandpool.sdk.deadline import after
+from sandpool.sdk.errors import ClaimDeleted, ClaimFailed, ClaimTimeout, Denied, PoolNotFound, TimedOut
+
+LOOK_FOR_POOL = 1.0
+"""Seconds after which a claim that nobody answered is asked about its pool. A claim that is served never pays for it."""
+PAUSES = (0.1, 0.5)  # before a claim is looked for, or tried to be deleted, again
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    body: Object
+    namespace: str
+    name: str
+    pool: str
+    request: str
+    timeout: float
+
+    def __str__(self) -> str:
+        return f"claim {self.namespace}/{self.name}"
+
+
+def obtain(cluster: Cluster, wish: Wish, news: News) -> Object:
+    """The claim, ready. `news` is of all claims that carry its mark."""
+    deadline = after(wish.timeout)
+    with news.of(wish.name) as letters:
+        claim = _create(cluster, wish)
+        try:
+            return _become_ready(cluster, claim, wish, letters, deadline or 0.0)
+        except BaseException as error:
+            _clean_up(cluster, wish, claim, error)
+            raise
+
+
+def give_back(cluster: Cluster, namespace: str, name: str, uid: str) -> None:
+    """Deletes the claim if it is still this one; raises if that could not be done."""
+    for wait in (*PAUSES, None):
+        try:
+            cluster.delete(claims(namespace, name), uid=uid)
+            return
+        except (NotFound, Conflict):  # it is gone; what has its name now is somebody else's
+            return
+        except Unreachable:
+            if wait is None:
+                raise
+            sleep(wait)
+
+
+def wait_ready(cluster: Cluster, claim: Object, wish: Wish, deadline: float) -> Object:
+    """Until a claim that somebody else made is ready. Raises ClaimFailed, PoolNotFound, ClaimDeleted, or ClaimTimeout at the
+    deadline."""
+    news = News(cluster.watching(claims(wish.namespace), {"fieldSelector": f"metadata.name={wish.name}"}))
+    try:
+        with news.of(wish.name) as letters:
+            return _become_ready(cluster, claim, wish, letters, deadline)
+    finally:
+        news.close()
+
+
+def _become_ready(cluster: Cluster, claim: Object, wish: Wish, letters: Letters, deadline: float) -> Object:
+    if _judged(cluster, claim, wish):
+        return claim
+    for until in (min(deadline, time.monotonic() + LOOK_FOR_POOL), deadline):
+        claim, decided = _followed(cluster, claim, wish, letters, until)
+        if decided:
+            return claim
+        if until < deadline:
+            _check_pool(cluster, wish)
+            letters.look()  # what was deleted before the watch began is never told of
+    raise ClaimTimeout(
+        f"{wish} is not ready after {wish.timeout:g} s: {waiting_for(claim)}; `sandpool why claim/{wish.name}` tells more, or "
+        "wait longer with timeout=",
+        f"{wish.namespace}/{wish.name}",
+    )
+
+
+def _followed(cluster: Cluster, claim: Object, wish: Wish, letters: Letters, until: float) -> tuple[Object, bool]:
+    """The claim as it is when it is ready, or then; and whether it is ready."""
+    while True:
+        try:
+            event = letters.next(until)
+        except TimedOut:
+            return claim, False
+        if event is None or event.object["metadata"].get("uid") != claim["metadata"]["uid"]:
+            # Missed, or about another claim of this name: an older one, or one that has taken the place of ours.
+            claim = _still(_present(cluster, wish), claim, wish)
+        else:
+            claim = _still(event.object, claim, wish, deleted=event.type == "DELETED")
+        if _judged(cluster, claim, wish):
+            return claim, True
+
+
+def _still(changed: Object, claim: Object, wish: Wish, *, deleted: bool = False) -> Object:
+    """The claim after a change, if it is the same one and goes on."""
+    metadata = changed["metadata"]
+    if deleted or metadata["uid"] != claim["metadata"]["uid"] or metadata.get("deletionTimestamp"):
+        key = f"{wish.namespace}/{wish.name}"
+        raise ClaimDeleted(
+            f"{wish} was deleted while it was waited for; `sandpool why claim/{wish.name}` tells more", key
+        )
+    return changed
+
+
+def _judged(cluster: Cluster, claim: Object, wish: Wish) -> bool:
+    if ready(claim):
+        return True
+    wrong = failure(claim)
+    if isinstance(wrong, PoolNotFound):
+        _check_pool(cluster, wish)  # a controller may be a moment behind somebody who has just made the pool
+    elif wrong is not None:
+        raise wrong
+    return False
+
+
+def _present(cluster: Cluster, wish: Wish) -> Object:
+    try:
+        return cluster.get(claims(wish.namespace, wish.name))
+    except NotFound:
+        raise ClaimDeleted(f"{wish} was deleted while it was waited for", f"{wish.namespace}/{wish.name}") from None
+
+
+def _check_pool(cluster: Cluster, wish: Wish) -> None:
+    try:
+        cluster.get(pools(wish.namespace, wish.pool))
+    except NotFound:
+        raise PoolNotFound(
+            f"{wish}: there is no warm pool {wish.pool!r} in namespace {wish.namespace}; `sandpool get pools` lists those there "
+            f"are, `sandpool pool create {wish.pool}` makes one",
+            f"{wish.namespace}/{wish.name}",
+        ) from None
+    except ApiError:
+        return  # whoever may claim need not be allowed to look
+
+
+def _create(cluster: Cluster, wish: Wish) -> Object:
+    try:
+        # It ends even if this is cancelled: only then can be told whether there is a claim to delete.
+        return cluster.create(claims(wish.namespace), wish.body, wish.timeout)
+    except AlreadyExists:
+        key = f"{wish.namespace}/{wish.name}"
+        message = f"{wish} exists already: choose another name, or use it (Sandbox.attach({wish.name!r}), `sandpool exec {wish.name}`)"
+        raise ClaimFailed(message, key, "AlreadyExists") from None
+    except (Forbidden, Unauthorized) as error:
+        raise Denied(f"{wish}: {error.message}; check the token, or ask whoever runs the cluster") from None
+    except (ApiError, Refused):
+        raise
+    except BaseException as error:
+        found = _lost(cluster, wish, error)
+        if found is not None and isinstance(error, Unreachable) and not isinstance(error, TimedOut):
+            return found
+        if found is not None:
+            _clean_up(cluster, wish, found, error)
+        raise
+
+
+def _lost(cluster: Cluster, wish: Wish, error: BaseException) -> Object | None:
+    """The claim whose creation got no answer, if it was made: a server may still be at it when nobody waits any more."""
+    for wait in (*PAUSES, None):
+        try:
+            found = cluster.get(claims(wish.namespace, wish.name))
+            return found if ours(found, wish.request) else None
+        except NotFound:
+            if wait is not None:
+                sleep(wait)
+        except SandpoolError as trouble:
+            error.add_note(f"{wish} may exist; `sandpool release {wish.name}` makes sure ({trouble})")
+            return None
+    return None
+
+
+def _clean_up(cluster: Cluster, wish: Wish, claim: Object, error: BaseException) -> None:
+    try:
+        give_back(cluster, wish.namespace, wish.name, claim["metadata"]["uid"])
+    except SandpoolError as trouble:
+        error.add_note(f"{wish} could not be deleted; `sandpool release {wish.name}` does it ({trouble})")

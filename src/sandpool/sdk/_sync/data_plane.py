@@ -1,0 +1,132 @@
+# generated from sdk/_async/data_plane.py by tools/unasync.py; edit that one
+# ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
+"""Requests for one sandbox, through the router: the headers that say which one, the credential, and what refusals mean.
+
+Success comes back; every other answer is raised, redirects too. What the router refuses has a class of its own (SandboxNotFound,
+Suspended, NotReady, SandboxGone, Denied); what the daemon inside refuses is a RouterError with its status and code. Paths are
+those of wire/paths.py, encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
+
+from sandpool.kube.errors import Unreadable
+from sandpool.sdk._sync.exchange import Body
+from sandpool.sdk._sync.http import Answer, Headers, Http, RefusedUpgrade, Response
+from sandpool.sdk._sync.line import Line
+from sandpool.sdk._sync.websocket import WebSocket
+from sandpool.sdk.errors import Released
+from sandpool.sdk.refusals import LONGEST, refusal
+from sandpool.wire.headers import NAMESPACE, PORT, SANDBOX, UID
+
+
+class Way(Protocol):
+    """How the router is reached, and as whom."""
+
+    def router(self) -> Http: ...
+
+    def bearer(self) -> Headers:
+        """What proves who asks."""
+        ...
+
+    def renew(self, used: Headers) -> bool:
+        """The router refused it: whether there is another one now."""
+        ...
+
+
+class DataPlane:
+    def __init__(self, way: Way, namespace: str, sandbox: str, uid: str = "") -> None:
+        self.namespace = namespace
+        self.sandbox = sandbox
+        self.uid = uid
+        self._way = way
+        self._shut = ""
+
+    def shut(self, why: str) -> None:
+        """From now on every request is refused with Released."""
+        self._shut = why
+
+    def _reached(self) -> tuple[Http, Headers]:
+        if self._shut:
+            raise Released(self._shut)
+        return self._way.router(), self._way.bearer()
+
+    def __str__(self) -> str:
+        return f"sandbox {self.namespace}/{self.sandbox}"
+
+    def headers(self, port: int | None = None) -> Headers:
+        """Which sandbox is meant."""
+        found = [(SANDBOX, self.sandbox), (NAMESPACE, self.namespace)]
+        if self.uid:
+            found.append((UID, self.uid))
+        if port is not None:
+            found.append((PORT, str(port)))
+        return tuple(found)
+
+    def request(
+        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float | None = None
+    ) -> Response:
+        """One request whose answer fits into memory."""
+        http, proof = self._reached()
+        response = http.request(method, path, (*self.headers(), *proof, *headers), body, timeout)
+        if response.status == 401 and self._way.renew(proof):
+            proof = self._way.bearer()
+            response = http.request(method, path, (*self.headers(), *proof, *headers), body, timeout)
+        if not response.ok:
+            raise refusal(response.status, response.body, str(self))
+        return response
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, headers: Headers = (), body: Body = b"", timeout: float | None = None
+    ) -> Iterator[Answer]:
+        """One request with bodies of any size; see Http.stream."""
+        http, proof = self._reached()
+        with ExitStack() as stack:
+            opened = http.stream(method, path, (*self.headers(), *proof, *headers), body, timeout)
+            answer = stack.enter_context(opened)
+            if answer.status == 401 and isinstance(body, bytes) and self._way.renew(proof):
+                stack.close()
+                proof = self._way.bearer()
+                opened = http.stream(method, path, (*self.headers(), *proof, *headers), body, timeout)
+                answer = stack.enter_context(opened)
+            if not answer.ok:
+                raise refusal(answer.status, answer.all(LONGEST), str(self))
+            yield answer
+
+    @contextmanager
+    def websocket(self, path: str, headers: Headers = (), timeout: float | None = None) -> Iterator[WebSocket]:
+        http, proof = self._reached()
+        try:
+            with http.websocket(path, (*self.headers(), *proof, *headers), timeout) as socket:
+                yield socket
+        except RefusedUpgrade as refused:
+            raise refusal(refused.response.status, refused.response.body, str(self)) from None
+
+    @contextmanager
+    def upgrade(
+        self, path: str, protocol: str, headers: Headers = (), timeout: float | None = None
+    ) -> Iterator[tuple[Line, bytes]]:
+        """A connection that became a plain byte stream, and what came with the answer already."""
+        http, proof = self._reached()
+        try:
+            with http.upgrade(path, protocol, (*self.headers(), *proof, *headers), timeout) as (line, first):
+                yield line, first
+        except RefusedUpgrade as refused:
+            raise refusal(refused.response.status, refused.response.body, str(self)) from None
+
+    def port_url(self, path: str, wish: Mapping[str, object]) -> str:
+        """The address of a port, which the router signs."""
+        http, proof = self._reached()
+        body = json.dumps(wish).encode()
+        response = http.request("POST", path, (*proof, ("Content-Type", "application/json")), body, 30.0)
+        if response.status >= 400:
+            raise refusal(response.status, response.body, str(self))
+        answer = response.json()
+        if not isinstance(answer, dict) or not isinstance(answer.get("url"), str):
+            raise Unreadable(f"{self}: the router gave no address for the port; upgrade it")
+        return str(answer["url"])

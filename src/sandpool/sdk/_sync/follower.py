@@ -1,0 +1,125 @@
+# generated from sdk/_async/follower.py by tools/unasync.py; edit that one
+# ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
+"""The output of a process from a position on, across lost connections: nothing is lost, nothing comes twice.
+
+What was received is counted in bytes; when a connection is lost, the next one begins where the last one ended. How long it is
+tried without any progress is limited.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sandpool.kube.errors import Unreachable
+from sandpool.sdk._sync.links import Link
+from sandpool.sdk._sync.transport import Lock, sleep
+from sandpool.sdk.answers import understood
+from sandpool.sdk.deadline import after, left
+from sandpool.sdk.errors import TimedOut
+from sandpool.sdk.values import Exit, Output, StreamName
+from sandpool.wire.frames import Frame, Kind
+
+PATIENCE = 30.0
+"""Seconds without progress until a lost connection is given up."""
+LONGEST_PAUSE = 2.0
+
+
+class Patience:
+    """Pauses between attempts, each twice as long as the one before; progress begins anew."""
+
+    def __init__(self, seconds: float = PATIENCE) -> None:
+        self._seconds = seconds
+        self._since: float | None = None
+        self._pause = 0.02
+
+    def progressed(self) -> None:
+        self._since = None
+        self._pause = 0.02
+
+    def after(self, error: Unreachable) -> None:
+        """Waits for the next attempt; raises the error if there should be none."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since > self._seconds:
+            raise error
+        sleep(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+
+class Follower:
+    def __init__(self, name: str, opening: Callable[[int], Link], position: int) -> None:
+        """`name` is for messages; `opening` makes a link from a position on."""
+        self.position = position
+        self.exit: Exit | None = None
+        self._name = name
+        self._opening = opening
+        self._link: Link | None = None
+        self._lock = Lock()  # never two connections at once: one that nobody reads would hold up the process
+        self._lost = 0
+        self._patience = Patience()
+
+    def next(self, timeout: float | None = None) -> Output | None:
+        """The next piece; None after the end. TimedOut if none came in time: nothing is lost then."""
+        deadline = after(timeout)
+        while self.exit is None:
+            frame = self._frame(left(deadline))
+            if frame is None:
+                continue
+            self._patience.progressed()
+            if frame.kind is Kind.EXIT:
+                self.exit = Exit.of(frame.value)
+                self.close()
+            elif frame.kind is Kind.LOST:
+                with understood():
+                    gone = max(0, int(frame.value.get("bytes", 0)))
+                self.position += gone
+                self._lost += gone
+            elif frame.kind in (Kind.STDOUT, Kind.STDERR):
+                return self._output(frame)
+        return None
+
+    def _output(self, frame: Frame) -> Output:
+        stream: StreamName = "stdout" if frame.kind is Kind.STDOUT else "stderr"
+        output = Output(stream, frame.data, self.position, self._lost)
+        self.position += len(frame.data)
+        self._lost = 0
+        return output
+
+    def _frame(self, timeout: float | None) -> Frame | None:
+        """The next frame; None if the connection was lost, and another one is to be tried."""
+        try:
+            link = self.link()
+        except Unreachable as error:
+            self._patience.after(error)
+            return None
+        try:
+            frame = link.next(timeout)
+        except TimedOut:
+            raise
+        except Unreachable as error:
+            self.drop(link)
+            self._patience.after(error)
+            return None
+        if frame is None:
+            self.drop(link)
+            self._patience.after(Unreachable(f"{self._name}: its output ended before its end was told"))
+        return frame
+
+    def link(self) -> Link:
+        """The connection, made if there is none. Whoever reads and whoever writes share it."""
+        with self._lock:
+            if self._link is None:
+                self._link = self._opening(self.position)
+            return self._link
+
+    def drop(self, link: Link | None) -> None:
+        """Lets go of a connection that is lost, unless another one has taken its place already."""
+        if link is not None and link is self._link:
+            self.close()
+
+    def close(self) -> None:
+        """Lets go of the connection. `next` makes another one."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()

@@ -1,0 +1,330 @@
+# generated from sdk/_async/http.py by tools/unasync.py; edit that one
+# ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
+"""HTTP to one server: requests on connections that are kept and used again.
+
+`request` is for answers that fit into memory, `stream` for bodies of any size in either direction, `upgrade` and `websocket` for
+connections that become something else. A request is sent a second time only if it was surely not processed (no
+connection was made), or if it may be repeated and a kept connection ended before the first byte of an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import h11
+
+from sandpool.kube.errors import Refused, Unreachable, Unreadable, Untrusted
+from sandpool.sdk._sync.exchange import READ, Body, Exchange, body_size
+from sandpool.sdk._sync.line import Line
+from sandpool.sdk._sync.meeting import Turns
+from sandpool.sdk._sync.transport import Transport, sleep
+from sandpool.sdk._sync.websocket import WebSocket, upgrade_headers, verify_upgrade
+from sandpool.sdk.deadline import Deadline, after, sooner
+from sandpool.sdk.errors import Dropped
+from sandpool.sdk.origin import Origin
+from sandpool.version import __version__
+
+Headers = Iterable[tuple[str, str]]
+Dial = Callable[[Deadline], Line]
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+CONNECT = 10.0  # seconds for a new connection
+IDLE = 20.0  # seconds that a connection is kept for: less than any server that we know keeps one
+KEPT = 16  # connections at most
+PAUSES = (0.05, 0.2)  # after a refused connection
+LARGEST = 64 << 20  # bytes of an answer that is read whole
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer. Names of headers are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def header(self, name: str) -> str | None:
+        return self.headers.get(name.lower())
+
+    def json(self) -> Any:
+        """What the body says; Unreadable if it is not JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise Unreadable(f"an answer ({self.status}) is not JSON") from None
+
+
+class Answer:
+    """An answer whose body is read as it comes."""
+
+    def __init__(self, exchange: Exchange, left: Callable[[Exchange], None]) -> None:
+        self._exchange = exchange
+        self._left = left
+
+    @property
+    def status(self) -> int:
+        return self._exchange.status
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._exchange.headers
+
+    def header(self, name: str) -> str | None:
+        return self._exchange.headers.get(name.lower())
+
+    def read(self, limit: int = READ, timeout: float | None = None) -> bytes:
+        """Up to `limit` bytes as soon as there are any; none at the end. `timeout` is for this read alone."""
+        return self._exchange.read(limit, after(timeout))
+
+    def all(self, limit: int = LARGEST, timeout: float | None = None) -> bytes:
+        """The whole rest; Unreadable if it is longer than `limit`."""
+        return read_whole(self._exchange, limit, after(timeout))
+
+    def __iter__(self) -> Iterator[bytes]:
+        while data := self._exchange.read():
+            yield data
+
+    def leave(self) -> None:
+        """Nothing more of it is wanted. If it has not been read to its end, the other side takes this as hanging up."""
+        self._left(self._exchange)
+
+
+class Http:
+    """One server. `headers` go with every request; `dial` makes connections another way than to the origin's address. At most
+    `at_once` requests with whole answers are under way, the others wait for their turn; streams are not counted."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        headers: Headers = (),
+        dial: Dial | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        self.origin = origin
+        self._turns = Turns(at_once) if at_once is not None else None
+        self._tls = tls
+        self._server_name = server_name
+        self._headers = (("Host", origin.authority), ("User-Agent", f"sandpool/{__version__}"), *headers)
+        self._dial = dial
+        self._idle: list[tuple[Line, float]] = []  # the newest last: it is the one to be used next
+        self._lock = threading.Lock()  # never held while waiting
+        self._closed = False
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Headers = (),
+        body: bytes = b"",
+        timeout: float | None = None,
+        limit: int = LARGEST,
+    ) -> Response:
+        """The whole answer, of at most `limit` bytes, within `timeout` seconds."""
+        deadline = after(timeout)
+        if self._turns is None:
+            return self._whole(method, path, headers, body, deadline, limit)
+        self._turns.take(deadline)
+        try:
+            return self._whole(method, path, headers, body, deadline, limit)
+        finally:
+            self._turns.give_back()
+
+    def _whole(self, method: str, path: str, headers: Headers, body: bytes, deadline: Deadline, limit: int) -> Response:
+        exchange = self._ask(method, path, headers, body, deadline)
+        try:
+            data = read_whole(exchange, limit, deadline)
+        except BaseException:
+            exchange.transport.close()
+            raise
+        self._give_back(exchange)
+        return Response(exchange.status, exchange.headers, data)
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, headers: Headers = (), body: Body = b"", timeout: float | None = None
+    ) -> Iterator[Answer]:
+        """An answer as it comes. `timeout` is until its head is there, the sending of the body included.
+
+        A file is sent from its position to its end, by the kernel where it can; an iterator is sent in chunks.
+        Leaving before the body has ended closes the connection, which the other side takes as hanging up."""
+        answer = self.open_stream(method, path, headers, body, timeout)
+        try:
+            yield answer
+        finally:
+            answer.leave()
+
+    def open_stream(
+        self, method: str, path: str, headers: Headers = (), body: Body = b"", timeout: float | None = None
+    ) -> Answer:
+        """The same, left by the caller."""
+        return Answer(self._ask(method, path, headers, body, after(timeout)), self._give_back)
+
+    @contextmanager
+    def upgrade(
+        self, path: str, protocol: str, headers: Headers = (), timeout: float | None = None
+    ) -> Iterator[tuple[Line, bytes]]:
+        """A connection that now speaks `protocol`, and what came with the answer already. Refused: RefusedUpgrade."""
+        asked = (("Connection", "Upgrade"), ("Upgrade", protocol), *headers)
+        exchange = self._ask("GET", path, asked, b"", after(timeout))
+        try:
+            if exchange.status != 101:
+                raise RefusedUpgrade(whole(exchange, after(timeout)))
+            yield exchange.transport, exchange.rest()
+        finally:
+            exchange.transport.close()
+
+    @contextmanager
+    def websocket(
+        self, path: str, headers: Headers = (), timeout: float | None = None, protocols: tuple[str, ...] = ()
+    ) -> Iterator[WebSocket]:
+        """A WebSocket. Refused: RefusedUpgrade, with the answer."""
+        socket = self.open_websocket(path, headers, after(timeout), protocols)
+        try:
+            yield socket
+            socket.close()
+        finally:
+            socket.abort()
+
+    def open_websocket(
+        self, path: str, headers: Headers, deadline: Deadline, protocols: tuple[str, ...] = ()
+    ) -> WebSocket:
+        """A WebSocket that the caller ends, with `close` and `abort`."""
+        key, asked = upgrade_headers(protocols)
+        exchange = self._ask("GET", path, (*asked, *headers), b"", deadline)
+        try:
+            if exchange.status != 101:
+                raise RefusedUpgrade(whole(exchange, deadline))
+            verify_upgrade(key, exchange.headers, protocols)
+            socket = WebSocket(exchange.transport, exchange.headers.get("sec-websocket-protocol", ""))
+            socket.feed(exchange.rest())
+            return socket
+        except BaseException:
+            exchange.transport.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the connections that are kept; those in use are closed when they are done."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for transport, _ in idle:
+            transport.close()
+
+    def _ask(self, method: str, path: str, headers: Headers, body: Body, deadline: Deadline) -> Exchange:
+        request = self._request(method, path, headers, body)
+        repeatable = method in IDEMPOTENT and isinstance(body, bytes)
+        for pause in (*PAUSES, None):
+            try:
+                return self._try(request, body, deadline, repeatable)
+            except Untrusted:
+                raise
+            except Refused:  # and nothing of the body was taken
+                if pause is None:
+                    raise
+            sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _try(self, request: h11.Request, body: Body, deadline: Deadline, repeatable: bool) -> Exchange:
+        while (kept := self._take()) is not None:
+            try:
+                return _exchange(kept, request, body, deadline)
+            except Dropped:
+                if not repeatable:
+                    raise
+        return _exchange(self._connect(deadline), request, body, deadline)
+
+    def _request(self, method: str, path: str, headers: Headers, body: Body) -> h11.Request:
+        fields = [*self._headers, *headers]
+        size = body_size(body)
+        if size is None:
+            fields.append(("Transfer-Encoding", "chunked"))
+        elif size or method in ("POST", "PUT", "PATCH"):
+            fields.append(("Content-Length", str(size)))
+        try:
+            return h11.Request(method=method, target=self.origin.prefix + path, headers=fields)
+        except h11.LocalProtocolError:
+            # The library's message may hold the value, and the value may be a token.
+            what = f"{method} {path.partition('?')[0]!r}"
+            raise ValueError(f"{what}: the path or a header holds a character that HTTP cannot carry") from None
+
+    def _connect(self, deadline: Deadline) -> Line:
+        soon = sooner(deadline, after(CONNECT))
+        if self._dial is not None:
+            return self._dial(soon)
+        return Transport.connect(self.origin, self._tls, soon, self._server_name)
+
+    def _take(self) -> Line | None:
+        """The connection that was used last, if it can still be."""
+        oldest = time.monotonic() - IDLE
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise Unreachable(f"{self.origin.authority}: this client is closed; nothing was sent")
+                if not self._idle:
+                    return None
+                transport, since = self._idle.pop()
+            if since >= oldest and not transport.stale():
+                return transport
+            transport.close()
+
+    def _give_back(self, exchange: Exchange) -> None:
+        dropped = exchange.transport
+        if exchange.reusable:
+            with self._lock:
+                if not self._closed:
+                    self._idle.append((exchange.transport, time.monotonic()))
+                    if len(self._idle) <= KEPT:
+                        return
+                    dropped, _ = self._idle.pop(0)
+        dropped.close()
+
+
+class RefusedUpgrade(Unreachable):
+    """The server answered instead of switching protocols; `response` is what it said."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(f"the server did not switch protocols: it answered {response.status}")
+        self.response = response
+
+
+def _exchange(transport: Line, request: h11.Request, body: Body, deadline: Deadline) -> Exchange:
+    exchange = Exchange(transport)
+    try:
+        exchange.send(request, body, deadline)
+        exchange.begin(deadline)
+    except BaseException:
+        transport.close()
+        raise
+    return exchange
+
+
+def whole(exchange: Exchange, deadline: Deadline) -> Response:
+    return Response(exchange.status, exchange.headers, read_whole(exchange, LARGEST, deadline))
+
+
+def read_whole(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
+    parts, size = [], 0
+    while data := exchange.read(READ, deadline):
+        parts.append(data)
+        size += len(data)
+        if size > limit:
+            raise Unreadable(f"an answer is larger than {limit} bytes; read it as a stream")
+    return b"".join(parts)

@@ -1,0 +1,231 @@
+# generated from sdk/_async/process.py by tools/unasync.py; edit that one
+# ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
+"""A process that goes on by itself: fed, read, signalled, waited for, from any connection."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from sandpool.kube.errors import Unreachable
+from sandpool.sdk._sync.data_plane import DataPlane
+from sandpool.sdk._sync.follower import Follower, Patience
+from sandpool.sdk._sync.links import AnswerLink, Link
+from sandpool.sdk._sync.sources import plain
+from sandpool.sdk.capture import Capture
+from sandpool.sdk.command import shown
+from sandpool.sdk.deadline import after, left
+from sandpool.sdk.errors import CommandTimeout, RouterError, SandboxError, TimedOut
+from sandpool.sdk.outcome import checked, command_error
+from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Exit, Output, ProcessInfo, Result
+from sandpool.wire.paths import PROCESSES
+
+PIECE = 1 << 20
+"""Bytes of input that one request carries."""
+LONGEST_WAIT = 30.0
+"""Seconds of one request that waits for an end; a longer wait is several."""
+ANSWER = 60.0
+"""Seconds for a request that is answered at once."""
+
+
+class Input:
+    """The stdin of a process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._name = secrets.token_hex(8)  # so that what is sent again is known again
+        self._sent = 0
+
+    def write(self, data: bytes | str) -> None:
+        """Returns when the process has it in its pipe: one that does not read makes the writer wait. A connection that is lost
+        meanwhile is made again, and nothing arrives twice."""
+        body = plain(data) or b""
+        for at in range(0, len(body), PIECE):
+            piece = body[at : at + PIECE]
+            self._send(f"stdin?writer={self._name}&at={self._sent}", piece)
+            self._sent += len(piece)
+
+    def close(self) -> None:
+        """Says that nothing more will come."""
+        self._send("stdin?eof")
+
+    def _send(self, what: str, body: bytes = b"") -> None:
+        patience = Patience()
+        while True:
+            try:
+                self._process._tell(what, body, timeout=None)
+                return
+            except Unreachable as error:
+                patience.after(error)
+
+
+class Process:
+    """A process in the sandbox that outlives this handle. `box.start` makes one, `box.process(id)` comes back to it.
+
+    `for output in process` gives what it says, until its end. A connection that is lost is made again, and the output goes
+    on where it was. While nobody reads, the process is not held up: the newest part of its output stays (`keep` bytes), and
+    a later piece says how much before it was lost. While somebody reads, nothing is lost: a slow reader slows the process.
+
+    As a context manager it ends the process when it is left; `close` only lets go of the connection.
+    """
+
+    def __init__(self, plane: DataPlane, info: ProcessInfo, position: int = 0) -> None:
+        self.id = info.id
+        self.pid = info.pid
+        self.command = info.argv
+        self.stdin = Input(self)
+        self._plane = plane
+        self._exit = info.exit
+        self._follower = Follower(self._name, self._open, position)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._plane}: process {self.id} ({shown(self.command)})"
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it ended, as far as this handle knows; `poll` asks."""
+        return self._exit or self._follower.exit
+
+    @property
+    def position(self) -> int:
+        """Where the next piece of output begins: `box.process(id, position=...)` goes on from there."""
+        return self._follower.position
+
+        # What it says
+
+    def read(self, timeout: float | None = None) -> Output | None:
+        """The next piece of its output; None when it has ended and all was read. TimedOut if none comes in time."""
+        try:
+            return self._follower.next(timeout)
+        except RouterError as error:
+            raise command_error(error, process=True) from None
+        except TimedOut:
+            if timeout is None:  # not its silence: the connection
+                raise
+            raise TimedOut(f"{self._name}: no output within {timeout:g} s; it goes on") from None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Output:
+        output = self.read()
+        if output is None:
+            raise StopIteration
+        return output
+
+    def result(
+        self, timeout: float | None = None, *, check: bool = False, max_output: int = DEFAULT_MAX_OUTPUT
+    ) -> Result:
+        """Reads to the end and gives it all, as `run` does. CommandTimeout if that takes longer; the process then goes on."""
+        deadline = after(timeout)
+        kept = {"stdout": Capture(max_output), "stderr": Capture(max_output)}
+        lost = 0
+        while True:
+            try:
+                output = self.read(left(deadline))
+            except TimedOut:
+                said = [kept["stdout"].done().data, kept["stderr"].done().data]
+                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it goes on", *said) from None
+            if output is None:
+                break
+            lost += output.lost
+            kept[output.stream].add(output.data)
+        end = self._follower.exit
+        assert end is not None
+        out, err = kept["stdout"].done(), kept["stderr"].done()
+        result = Result(self.command, end.code, out, err, end.signal, end.timed_out, lost)
+        return checked(result, str(self._plane)) if check else result
+
+        # How it ends
+
+    def poll(self) -> int | None:
+        """Its exit code if it has ended, else None."""
+        if self.exit is None:
+            self._exit = (self.info()).exit
+        return None if self.exit is None else self.exit.code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended. CommandTimeout if it has not in time; it then goes on.
+
+        Waiting does not read: output stays as much as `keep` says, and the process is not held up by it."""
+        if self.exit is None:
+            self._follower.close()  # a reader that does not read would hold it up for ever
+        patience, deadline = Patience(), after(timeout)
+        while (end := self.exit) is None:
+            seconds = LONGEST_WAIT if deadline is None else min(LONGEST_WAIT, deadline - time.monotonic())
+            try:
+                self._exit = (self._look(f"?wait={max(0, int(seconds * 1000))}")).exit
+                patience.progressed()
+            except Unreachable as error:
+                patience.after(error)
+            if seconds <= 0 and self._exit is None:
+                raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it goes on")
+        return end.code
+
+    def info(self) -> ProcessInfo:
+        """As the sandbox lists it now."""
+        return self._look("")
+
+    def signal(self, signal: str | int) -> None:
+        """To the process and all of its group: a name such as "INT" or a number."""
+        name = signal if isinstance(signal, str) else int(signal)
+        self._tell("signal", json.dumps({"signal": name}).encode())
+
+    def terminate(self) -> None:
+        """Asks it to end (SIGTERM)."""
+        self.signal("TERM")
+
+    def kill(self) -> None:
+        """Ends it (SIGKILL), with all of its group."""
+        self.signal("KILL")
+
+    def remove(self) -> None:
+        """Ends it if it runs, and lets the sandbox forget it and its output."""
+        self.close()
+        try:
+            self._plane.request("DELETE", self._path(), timeout=ANSWER)
+        except RouterError as error:
+            if error.status != 404:
+                raise command_error(error, process=True) from None
+
+    def close(self) -> None:
+        """Lets go of the connection; the process goes on."""
+        self._follower.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.remove()
+        except SandboxError:
+            if error is None:
+                raise
+
+                # Requests
+
+    def _path(self, what: str = "") -> str:
+        return f"{PROCESSES}/{quote(self.id, safe='')}" + (f"/{what}" if what else "")
+
+    def _open(self, position: int) -> Link:
+        return AnswerLink.open(self._plane, "GET", self._path(f"output?from={position}&follow"))
+
+    def _look(self, query: str) -> ProcessInfo:
+        try:
+            answer = self._plane.request("GET", self._path() + query, timeout=ANSWER)
+        except RouterError as error:
+            raise command_error(error, process=True) from None
+        return ProcessInfo.of(answer.json())
+
+    def _tell(self, what: str, body: bytes = b"", timeout: float | None = ANSWER) -> None:
+        try:
+            self._plane.request("POST", self._path(what), body=body, timeout=timeout)
+        except RouterError as error:
+            raise command_error(error, process=True) from None

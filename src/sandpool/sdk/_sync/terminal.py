@@ -1,0 +1,125 @@
+# generated from sdk/_async/terminal.py by tools/unasync.py; edit that one
+# ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
+"""A program on a terminal in the sandbox: what it shows, and what is typed."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from sandpool.kube.errors import Unreachable
+from sandpool.sdk._sync.data_plane import DataPlane
+from sandpool.sdk._sync.follower import Follower, Patience
+from sandpool.sdk._sync.links import Link, SocketLink
+from sandpool.sdk._sync.process import Process
+from sandpool.sdk._sync.sources import plain
+from sandpool.sdk.errors import RouterError, SandboxError, TimedOut
+from sandpool.sdk.outcome import command_error
+from sandpool.sdk.values import Exit, ProcessInfo
+from sandpool.wire.frames import Kind, encode
+
+
+class Terminal:
+    """A terminal with a program on it, a shell unless told otherwise. One thread may read while another writes.
+
+    `for data in terminal` gives what it shows, until the program ends. A connection that is lost is made again, and the
+    output goes on where it was. Leaving the `with`, or `close`, ends the program.
+    """
+
+    def __init__(self, plane: DataPlane, info: ProcessInfo, position: int = 0) -> None:
+        self.id = info.id
+        self._process = Process(plane, info, position)
+        self._plane = plane
+        self._name = f"{plane}: terminal {info.id}"
+        self._follower = Follower(self._name, self._open, position)
+
+    @property
+    def exit(self) -> Exit | None:
+        """How the program ended, once `read` or `wait` has told."""
+        return self._follower.exit or self._process.exit
+
+    @property
+    def position(self) -> int:
+        """Where the next output begins: `box.terminal(id=..., position=...)` goes on from there."""
+        return self._follower.position
+
+    def read(self, timeout: float | None = None) -> bytes:
+        """What is shown next, as soon as there is something; nothing at the end. TimedOut if nothing comes in time."""
+        try:
+            output = self._follower.next(timeout)
+        except RouterError as error:
+            raise command_error(error, process=True) from None
+        except TimedOut:
+            if timeout is None:
+                raise
+            raise TimedOut(f"{self._name}: no output within {timeout:g} s") from None
+        return b"" if output is None else output.data
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        data = self.read()
+        if not data:
+            raise StopIteration
+        return data
+
+    def write(self, data: bytes | str) -> None:
+        """Types it."""
+        self._send(Kind.STDIN, plain(data) or b"")
+
+    def resize(self, cols: int, rows: int) -> None:
+        """The program hears of it (SIGWINCH)."""
+        self._send(Kind.RESIZE, encode({"cols": cols, "rows": rows}))
+
+    def signal(self, signal: str | int) -> None:
+        """To the program that was started and its group. What runs in front of a shell hears `write("\\x03")` instead."""
+        self._process.signal(signal)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code of the program, once it has ended. What it shows until then is let go."""
+        if self.exit is not None:
+            return self.exit.code
+        self._follower.close()
+        return self._process.wait(timeout)
+
+    def detach(self) -> None:
+        """Lets go of the connection; the program goes on. `box.terminal(id=...)` comes back to it."""
+        self._follower.close()
+        self._process.close()
+
+    def close(self) -> None:
+        """Ends the program, with all of its group, and forgets it."""
+        self._follower.close()
+        self._process.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except SandboxError:
+            if error is None:
+                raise
+
+    def _open(self, position: int) -> Link:
+        return SocketLink.open(self._plane, self._process._path(f"attach?from={position}"))
+
+    def _send(self, kind: Kind, data: bytes) -> None:
+        """What is typed while a connection is being lost may not arrive: a terminal shows it if it did."""
+        patience = Patience()
+        while self.exit is None:
+            link = None
+            try:
+                link = self._follower.link()
+                assert isinstance(link, SocketLink)
+                link.send(kind, data)
+                return
+            except RouterError as error:
+                raise command_error(error, process=True) from None
+            except Unreachable as error:
+                self._follower.drop(link)
+                patience.after(error)

@@ -1,0 +1,117 @@
+# generated from sdk/_async/tunnel.py by tools/unasync.py; edit that one
+# ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
+"""A way into a cluster through its API server: a port-forward to a pod of the router, over a WebSocket.
+
+Channel 0 carries the bytes, channel 1 what went wrong; each begins with the number of the port. A tunnel is one connection to the
+router, and is used as a Transport is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+from sandpool.kube.errors import ApiError, NotFound, Unreachable, Unreadable
+from sandpool.sdk._sync.cluster import Cluster
+from sandpool.sdk._sync.http import RefusedUpgrade
+from sandpool.sdk._sync.transport import CHUNK
+from sandpool.sdk._sync.websocket import WebSocket
+from sandpool.sdk.api_paths import api_path, with_query
+from sandpool.sdk.deadline import Deadline, left
+from sandpool.sdk.errors import NotConfigured
+from sandpool.sdk.router_service import NAMESPACE, SERVICE, chosen_pod, selector_of
+
+PROTOCOL = "v4.channel.k8s.io"
+DATA, ERROR = 0, 1
+PIECE = 1 << 16  # bytes of one message
+
+
+class Tunnel:
+    """A Line."""
+
+    def __init__(self, socket: WebSocket, pod: str) -> None:
+        self._socket = socket
+        self._pod = pod
+        self._held = bytearray()
+        self._greeted = {DATA: b"", ERROR: b""}  # what came of the two bytes that each channel begins with
+        self._ended = False
+
+    @property
+    def arrived(self) -> bool:
+        return bool(self._held) or self._ended
+
+    def stale(self) -> bool:
+        return self.arrived or self._socket.stale()
+
+    def read(self, limit: int, deadline: Deadline = None) -> bytes:
+        while not self._held and not self._ended:
+            self._take(self._socket.receive(left(deadline)))
+        data = bytes(self._held[:limit])
+        del self._held[:limit]
+        return data
+
+    def write(self, data: bytes | memoryview, deadline: Deadline = None, *, heed: bool = False) -> int:
+        sent = 0
+        while sent < len(data) and not (heed and self.arrived):
+            piece = bytes(data[sent : sent + PIECE])
+            self._socket.send(bytes((DATA,)) + piece, left(deadline))
+            sent += len(piece)
+            for message in self._socket.received():
+                self._take(message)
+        return sent
+
+    def sendfile(self, file: BinaryIO, offset: int, count: int, deadline: Deadline = None) -> int:
+        sent = 0
+        file.seek(offset)
+        while sent < count and not self.arrived:
+            data = file.read(min(CHUNK, count - sent))
+            if not data:
+                raise ValueError("a file became shorter while it was sent")
+            sent += self.write(data, deadline, heed=True)
+        return sent
+
+    def close(self) -> None:
+        self._socket.abort()
+
+    def _take(self, message: bytes | None) -> None:
+        if message is None:
+            self._ended = True
+            return
+        channel, data = message[0] if message else -1, message[1:]
+        if channel not in self._greeted:
+            raise Unreadable(f"pod {self._pod}: the port-forward uses a channel that nobody asked for")
+        missing = 2 - len(self._greeted[channel])
+        self._greeted[channel] += data[:missing]
+        data = data[missing:]
+        if channel == DATA:
+            self._held += data
+        elif data:
+            raise Unreachable(f"pod {self._pod}: {data.decode('utf-8', 'replace').strip()[:500]}")
+
+
+def dig(cluster: Cluster, deadline: Deadline) -> Tunnel:
+    """A tunnel to the router of the cluster. NotConfigured if there is none, or if it may not be used."""
+    try:
+        service = cluster.get(api_path("v1", "services", NAMESPACE, SERVICE))
+        query = {"labelSelector": selector_of(service)}
+        pods: list[dict[str, Any]] = (cluster.list(api_path("v1", "pods", NAMESPACE), labels=query["labelSelector"]))[
+            "items"
+        ]
+    except NotFound:
+        raise _no_way(cluster, f"there is no service {SERVICE} in namespace {NAMESPACE}") from None
+    except ApiError as error:
+        raise _no_way(cluster, f"looking for its router was refused ({error.message})") from None
+    found = chosen_pod(service, pods)
+    if found is None:
+        raise _no_way(cluster, f"no pod of service {SERVICE} in namespace {NAMESPACE} is ready")
+    pod, port = found
+    path = with_query(api_path("v1", "pods", NAMESPACE, pod, "portforward"), {"ports": port})
+    try:
+        return Tunnel(cluster.open_websocket(path, (PROTOCOL,), deadline), f"{NAMESPACE}/{pod}")
+    except RefusedUpgrade as refused:
+        raise _no_way(
+            cluster, f"a port-forward to pod {NAMESPACE}/{pod} was refused ({refused.response.status})"
+        ) from None
+
+
+def _no_way(cluster: Cluster, why: str) -> NotConfigured:
+    return NotConfigured(f"no way into the sandboxes of {cluster.resolved.source}: {why}; {cluster.resolved.no_router}")

@@ -1,0 +1,164 @@
+"""What the SDK can raise. Every message names the object and says what to do next.
+
+SandpoolError                          kube/errors.py: ApiError (what an API server said) and Unreachable (no answer) are there
+├── Unreachable
+│   ├── TimedOut                       no answer within the time allowed; also TimeoutError
+│   └── Dropped                        the connection ended before the first byte of an answer
+└── SandboxError
+    ├── NotConfigured                  no cluster, or no way into it, is known; also ConfigError
+    ├── ClaimError(claim)
+    │   ├── PoolNotFound               ├── ClaimFailed(reason): it will never become ready
+    │   ├── ClaimTimeout               it is not ready yet; also TimeoutError
+    │   └── ClaimDeleted               somebody deleted it while it was waited for
+    ├── SandboxNotFound                ├── SandboxGone: it was there and has ended
+    ├── NotReady                       └── Suspended: resume it first
+    ├── Released                       this handle was released or closed
+    ├── Denied                         the credential is not known, or may not do this
+    ├── RouterError(status, code)      another refusal of the router or of the daemon in the sandbox
+    ├── CommandError
+    │   ├── CommandFailed(exit_code, stdout, stderr)
+    │   ├── CommandTimeout             with what it had said; also TimeoutError
+    │   ├── CommandLost                the connection was lost, and the command ended with it
+    │   └── ProcessNotFound
+    └── FileError(path)
+        ├── FileNotFound               also FileNotFoundError
+        ├── FileExists                 something is there already, or a folder is not empty; also FileExistsError
+        ├── FileDenied                 also PermissionError
+        └── NoSpace                    the sandbox's disk is full, or the file is too large
+"""
+
+from __future__ import annotations
+
+from sandpool.kube.errors import ConfigError, SandpoolError, Unreachable
+
+
+class TimedOut(Unreachable, TimeoutError):
+    """No answer came within the time allowed: the request may or may not have been processed."""
+
+
+class Dropped(Unreachable):
+    """The connection ended before the first byte of an answer: the request may or may not have been processed."""
+
+
+class SandboxError(SandpoolError):
+    """Root of what is wrong with a sandbox, a claim, a command or a file."""
+
+
+class NotConfigured(SandboxError, ConfigError):
+    """No cluster, or no way into it, is known; the message says what was looked for."""
+
+
+class ClaimError(SandboxError):
+    """A claim that did not become a sandbox. `claim` is NAMESPACE/NAME."""
+
+    def __init__(self, message: str, claim: str = "") -> None:
+        super().__init__(message)
+        self.claim = claim
+
+
+class PoolNotFound(ClaimError):
+    """There is no warm pool of this name in the namespace."""
+
+
+class ClaimFailed(ClaimError):
+    """The claim will never become ready. `reason` is that of its condition."""
+
+    def __init__(self, message: str, claim: str = "", reason: str = "") -> None:
+        super().__init__(message, claim)
+        self.reason = reason
+
+
+class ClaimTimeout(ClaimError, TimeoutError):
+    """The claim is not ready yet; the message says what it waits for."""
+
+
+class ClaimDeleted(ClaimError):
+    """Somebody deleted the claim while it was waited for."""
+
+
+class SandboxNotFound(SandboxError):
+    """There is no sandbox, or no claim, of this name."""
+
+
+class SandboxGone(SandboxError):
+    """The sandbox was there and has ended, or another one has its name now."""
+
+
+class NotReady(SandboxError):
+    """The sandbox exists and cannot be reached yet."""
+
+
+class Suspended(NotReady):
+    """The sandbox is suspended: resume it first."""
+
+
+class Released(SandboxError):
+    """This handle was released or closed; claim or attach again."""
+
+
+class Denied(SandboxError):
+    """The credential is not known to the server, or may not do this."""
+
+
+class RouterError(SandboxError):
+    """A refusal of the router or of the daemon in the sandbox that has no class of its own."""
+
+    def __init__(self, message: str, status: int = 0, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class CommandError(SandboxError):
+    """Something about a command or a process."""
+
+
+class CommandFailed(CommandError):
+    """A command ended with another exit code than 0 (128 and more: by a signal). Output is bytes."""
+
+    def __init__(self, message: str, exit_code: int, stdout: bytes = b"", stderr: bytes = b"") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class CommandTimeout(CommandError, TimeoutError):
+    """A command took longer than it was allowed; what it had said is here, as bytes. `run` has ended it, a process goes on."""
+
+    def __init__(self, message: str, stdout: bytes = b"", stderr: bytes = b"") -> None:
+        super().__init__(message)
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class CommandLost(CommandError, Unreachable):
+    """The connection was lost while a command ran, and the command was ended with it."""
+
+
+class ProcessNotFound(CommandError):
+    """There is no process of this id in the sandbox, or it is not remembered any more."""
+
+
+class FileError(SandboxError):
+    """Something about a file or folder in the sandbox."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class FileNotFound(FileError, FileNotFoundError):
+    """Nothing is at this path."""
+
+
+class FileExists(FileError, FileExistsError):
+    """Something is at this path already, or a folder is not empty."""
+
+
+class FileDenied(FileError, PermissionError):
+    """The path leads out of the sandbox's root, or its user may not touch it."""
+
+
+class NoSpace(FileError):
+    """The sandbox's disk is full, or the file is too large."""

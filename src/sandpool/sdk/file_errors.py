@@ -1,0 +1,38 @@
+"""What the daemon's refusals about files mean. Pure."""
+
+from __future__ import annotations
+
+from sandpool.kube.errors import Unreachable
+from sandpool.sdk.errors import (
+    FileDenied,
+    FileError,
+    FileExists,
+    FileNotFound,
+    NoSpace,
+    RouterError,
+)
+from sandpool.wire.codes import Code
+
+
+class PastTheEnd(FileError):
+    """The part of a file that was asked for begins behind its end."""
+
+
+_CLASSES: dict[str, tuple[type[FileError], str]] = {
+    Code.NOT_FOUND.word: (FileNotFound, "; a relative path begins at the sandbox's home"),
+    Code.CONFLICT.word: (FileExists, ""),
+    Code.DENIED.word: (FileDenied, "; choose a path that the sandbox's user may use, such as one below /tmp"),
+    Code.NO_SPACE.word: (NoSpace, "; remove files, or use a template with a larger volume"),
+    Code.RANGE.word: (PastTheEnd, ""),
+    Code.TOO_LARGE.word: (NoSpace, ""),
+}
+
+
+def lost(error: Unreachable, sandbox: str, path: str) -> Unreachable:
+    """The same, and what it was about."""
+    return type(error)(f"{sandbox}: {path!r}: {error}")
+
+
+def file_error(error: RouterError, path: str) -> FileError:
+    kind, hint = _CLASSES.get(error.code, (FileError, ""))
+    return kind(f"{error}{hint}", path)

@@ -1,0 +1,37 @@
+"""What the end of a command means for whoever asked for success. Pure."""
+
+from __future__ import annotations
+
+from sandpool.sdk.command import shown
+from sandpool.sdk.errors import CommandError, CommandFailed, CommandTimeout, ProcessNotFound, RouterError
+from sandpool.sdk.values import Result
+
+_LINES = 10
+_LONGEST = 2000
+
+
+def checked(result: Result, sandbox: str) -> Result:
+    """The result, if it is a success. CommandTimeout or CommandFailed if not, with the last lines that explain it."""
+    if result.ok:
+        return result
+    words = last_lines(result.stderr) or last_lines(result.stdout)
+    said = f"; it said last:\n{words}" if words else "; it said nothing"
+    what = f"{sandbox}: {shown(result.command)!r}"
+    if result.timed_out:
+        message = f"{what} was ended because its time was up{said}"
+        raise CommandTimeout(message, result.stdout_bytes, result.stderr_bytes)
+    how = f"by signal {result.signal}" if result.signal else f"with exit code {result.exit_code}"
+    raise CommandFailed(f"{what} ended {how}{said}", result.exit_code, result.stdout_bytes, result.stderr_bytes)
+
+
+def last_lines(text: str) -> str:
+    """Without control characters: a message may end on somebody's terminal."""
+    lines = "\n".join(text.rstrip().splitlines()[-_LINES:])[-_LONGEST:]
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in lines)
+
+
+def command_error(error: RouterError, *, process: bool = False) -> CommandError:
+    """A refusal of the daemon to start something or, with `process`, about one that was started."""
+    if process and error.status == 404:
+        return ProcessNotFound(f"{error}; `processes()` lists those that are known")
+    return CommandError(str(error))

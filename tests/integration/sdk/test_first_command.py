@@ -1,0 +1,84 @@
+"""From a claim to its first command on real sandboxes: boxd is there when it is needed, not before, and as confined as ever."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandpool import Config, Sandbox
+from sandpool.model.kinds import POOLS
+from support.cluster import Cluster, running_cluster
+from support.cluster_watch import became
+
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("first") / "data"
+    with running_cluster(folder, "--backend", "namespaces", "--pool", "python=2") as found:
+        became(found.data_dir, POOLS, lambda pools: pools["python"].status.ready_replicas == 2)
+        yield found
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for child in children(pid):
+        yield child
+        yield from descendants(child)
+
+
+def name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+def sandboxes(cluster: Cluster) -> dict[int, list[int]]:
+    """Of each sandbox: its first process, and the daemons beside its command."""
+    found = {}
+    for pid in descendants(cluster.running.pid):
+        inside = children(pid)
+        if any(name(child).startswith("sleep") for child in inside):
+            found[pid] = [child for child in inside if not name(child).startswith("sleep")]
+    return found
+
+
+def until(look: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < end, "it never came to be"
+        os.sched_yield()
+
+
+def confinement(pid: int) -> dict[str, str]:
+    lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    kept = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+    spaces = {space: os.readlink(f"/proc/{pid}/ns/{space}") for space in ("mnt", "net", "pid", "ipc", "uts", "user")}
+    groups = {"groups": Path(f"/proc/{pid}/cgroup").read_text(), "root": os.readlink(f"/proc/{pid}/root")}
+    return {key: lines[key] for key in kept} | spaces | groups
+
+
+def test_boxd_comes_with_the_claim_and_not_before(cluster: Cluster) -> None:
+    assert list(sandboxes(cluster).values()) == [[], []], "who waits in a pool has none"
+    with Sandbox.claim("python", config=Config(data_dir=cluster.data_dir)) as box:
+        until(lambda: sum(map(len, sandboxes(cluster).values())) == 1)  # nobody has asked for anything yet
+        ((first, (daemon,)),) = [(pid, found) for pid, found in sandboxes(cluster).items() if found]
+        (command,) = [child for child in children(first) if child != daemon]
+        inside = confinement(daemon)
+        assert inside == confinement(command), "exactly as what the sandbox itself runs"
+        assert inside["Seccomp"] == "2"
+        assert int(inside["CapBnd"], 16) == 0
+        assert box.run(["python3", "-c", "print(1)"]).stdout == "1\n"
+        assert sandboxes(cluster)[first] == [daemon], "and it is the one that ran the command"

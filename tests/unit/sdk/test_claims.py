@@ -1,0 +1,131 @@
+"""What a claim asks for, and what has become of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.model.names import dns_label
+from sandpool.model.reasons import TERMINAL_FOR_CLIENTS
+from sandpool.sdk.claims import (
+    TERMINAL,
+    State,
+    claim_body,
+    failure,
+    generated_name,
+    info_of,
+    ours,
+    ready,
+    shutdown_time,
+    steered,
+    waiting_for,
+)
+from sandpool.sdk.errors import ClaimFailed, PoolNotFound
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
+
+
+def claim(status: str = "", reason: str = "", message: str = "", sandbox: str = "", **metadata: Any) -> dict[str, Any]:
+    body = claim_body("box", "python", {}, None, NOW, "word", "c0ffee")
+    body["metadata"] |= {"namespace": "default", "uid": "u", **metadata}
+    body["status"] = {}
+    if status:
+        body["status"]["conditions"] = [{"type": "Ready", "status": status, "reason": reason, "message": message}]
+    if sandbox:
+        body["status"]["sandbox"] = {"name": sandbox, "podIPs": ["10.0.0.1"]}
+    return body
+
+
+@given(pool=st.from_regex(r"[a-z0-9]([-.a-z0-9]{0,250}[a-z0-9])?", fullmatch=True), draw=st.integers(0, 2**96))
+def test_a_generated_name_is_a_label(pool: str, draw: int) -> None:
+    assert dns_label(generated_name(pool, draw)) == []
+
+
+def test_generated_names_differ_as_their_draws_do() -> None:
+    assert len({generated_name("python", draw * 7919) for draw in range(10_000)}) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("ttl", "end"),
+    [(10, "2026-01-02T03:04:16Z"), (0.4, "2026-01-02T03:04:06Z"), (timedelta(hours=1), "2026-01-02T04:04:06Z")],
+)
+def test_a_time_to_live_is_never_cut_short(ttl: float | timedelta, end: str) -> None:
+    assert shutdown_time(ttl, NOW) == end
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), timedelta(0), 1e18, "10m", []])
+def test_a_time_to_live_that_is_none(ttl: Any) -> None:
+    with pytest.raises(ValueError, match="ttl"):
+        shutdown_time(ttl, NOW)
+
+
+def test_the_claim_that_is_written() -> None:
+    body = claim_body("box", "python", {"team": "a"}, 60, NOW, "word", "c0ffee")
+    assert body["spec"] == {
+        "warmPoolRef": {"name": "python"},
+        "lifecycle": {"shutdownTime": "2026-01-02T03:05:06Z", "shutdownPolicy": "Delete"},
+    }
+    assert body["metadata"]["labels"] == {
+        "team": "a",
+        "agents.x-k8s.io/created-by": "sandpool-sdk",
+        "sandpool.dev/client": "c0ffee",
+    }
+    assert "env" not in body["spec"]  # it would cost the warm start
+    assert ours(body, "word")
+    assert not ours(body, "other")
+
+
+@pytest.mark.parametrize("reason", sorted(TERMINAL))
+def test_a_reason_that_is_final_fails_at_once(reason: str) -> None:
+    wrong = failure(claim("False", reason, "because"))
+    assert isinstance(wrong, ClaimFailed)
+    assert wrong.reason == reason
+    assert "because" in str(wrong)
+    assert "sandpool why claim/box" in str(wrong)
+    assert info_of(claim("False", reason)).state is State.FAILED
+
+
+def test_all_reasons_that_controllers_call_final_are_final() -> None:
+    assert {str(reason) for reason in TERMINAL_FOR_CLIENTS} <= TERMINAL
+
+
+def test_a_missing_pool() -> None:
+    assert isinstance(failure(claim("False", "WarmPoolNotFound", "no pool")), PoolNotFound)
+
+
+@pytest.mark.parametrize("reason", ["SandboxMissing", "SandboxNotReady", "ReconcilerError", "AdoptionConflict"])
+def test_a_passing_reason_is_waited_for(reason: str) -> None:
+    waiting = claim("False", reason, "a moment")
+    assert failure(waiting) is None
+    assert not ready(waiting)
+    assert waiting_for(waiting) == f"a moment ({reason})"
+    assert info_of(waiting).state is State.PENDING
+
+
+def test_a_claim_that_nobody_looked_at() -> None:
+    assert "is one running?" in waiting_for(claim())
+
+
+def test_ready_needs_a_sandbox() -> None:
+    assert not ready(claim("True", "DependenciesReady"))
+    assert ready(claim("True", "DependenciesReady", sandbox="python-x"))
+
+
+def test_info() -> None:
+    info = info_of(claim("True", "DependenciesReady", "fine", "python-x", creationTimestamp="2026-01-02T03:04:05Z"))
+    assert (info.name, info.pool, info.sandbox, info.state) == ("box", "python", "python-x", State.READY)
+    assert info.created == NOW.replace(microsecond=0)
+    assert info.addresses == ("10.0.0.1",)
+    assert info_of(claim("False", "SandboxSuspended")).state is State.SUSPENDED
+    assert info_of(claim("True", deletionTimestamp="2026-01-02T03:04:05Z")).state is State.TERMINATING
+
+
+def test_a_condition_about_an_older_spec_does_not_count() -> None:
+    box: dict[str, Any] = {"status": {"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}}
+    assert steered(box, "Running", 1)
+    assert not steered(box, "Running", 2)
+    assert not steered(box, "Suspended", 1)

@@ -1,0 +1,221 @@
+"""What a sandbox can do to whoever uses it, if its daemon says what it likes: nothing but an error of the SDK's own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from sandpool.kube.errors import SandpoolError
+from sandpool.sdk._sync import transport
+from sandpool.sdk._sync.data_plane import DataPlane
+from sandpool.sdk._sync.files import Files
+from sandpool.sdk._sync.http import Headers, Http
+from sandpool.sdk._sync.processes import Commands
+from sandpool.sdk._sync.transport import Transport
+from sandpool.sdk.answers import read_object
+from sandpool.sdk.capture import Capture
+from sandpool.sdk.command import shown
+from sandpool.sdk.deadline import after
+from sandpool.sdk.errors import CommandError, CommandFailed, FileError, TimedOut
+from sandpool.sdk.outcome import checked
+from sandpool.sdk.refusals import refusal
+from sandpool.sdk.values import Captured, Result
+from sandpool.wire.frames import Kind, pack
+from sandpool.wire.websocket import Opcode, accept_key, frame
+from support.scripted_socket import Act, read_head, read_request, scripted
+
+DEEP = b"[" * 100_000
+STARTED = pack(Kind.STARTED, b'{"id": "1"}')
+
+
+class Direct:
+    """A way to a sandbox that has nothing in between."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def router(self) -> Http:
+        return self._http
+
+    def bearer(self) -> Headers:
+        return ()
+
+    def renew(self, used: Headers) -> bool:
+        return False
+
+
+class Box(Commands):
+    def __init__(self, http: Http) -> None:
+        self._plane = DataPlane(Direct(http), "default", "box")
+        self._env = {}
+        self.files = Files(self._plane)
+
+
+def says(body: bytes, status: int = 200) -> Act:
+    def act(line: socket.socket) -> None:
+        read_request(line)
+        line.sendall(b"HTTP/1.1 %d OK\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
+        line.recv(1)  # until the client is done with it
+
+    return act
+
+
+def upgrade(line: socket.socket) -> None:
+    head = read_head(line)
+    key = next(row[19:] for row in head.split(b"\r\n") if row.lower().startswith(b"sec-websocket-key: "))
+    rows = [b"HTTP/1.1 101 Switching Protocols", b"Upgrade: websocket", b"Connection: Upgrade"]
+    line.sendall(b"\r\n".join([*rows, b"Sec-WebSocket-Accept: " + accept_key(key), b"", b""]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        STARTED + pack(Kind.EXIT, b"{}"),
+        STARTED + pack(Kind.EXIT, b'{"code": "none"}'),
+        STARTED + pack(Kind.EXIT, b'{"code": 1e999}'),
+        STARTED + pack(Kind.EXIT, b'{"code": [0]}'),
+        STARTED + pack(Kind.EXIT, b"{"),
+        STARTED + pack(Kind.EXIT, DEEP),
+        pack(Kind.STARTED, b"[]"),
+    ],
+    ids=lambda value: repr(value)[-40:],
+)
+def test_ends_that_are_none(body: bytes) -> None:
+    with scripted(says(body)) as server:
+        http = Http(server.origin)
+        try:
+            with pytest.raises(SandpoolError):
+                Box(http).run("true", timeout=5)
+        finally:
+            http.close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda box: box.processes(),
+        lambda box: box.process("1"),
+        lambda box: box.process("1").info(),
+        lambda box: box.files.list("."),
+        lambda box: box.files.stat("a"),
+    ],
+)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"{}",
+        b'{"processes": 1, "entries": 1, "id": 1}',
+        b'{"processes": [1], "entries": [1]}',
+        b'{"processes": [{}], "entries": [{}], "id": "1", "pid": "x", "name": "a", "size": "x"}',
+        b'{"id": "1", "pid": 1e999, "name": "a", "size": 1e999, "processes": {}, "entries": {}}',
+        b'{"id": "1", "output": 7, "exit": 7, "name": "a", "mode": "9z", "processes": [[]], "entries": [[]]}',
+        b'{"id": "\x1b[2J", "argv": 3, "name": "a", "modified": {}, "processes": null, "entries": null}',
+        DEEP,
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_answers_that_are_none(ask: Callable[[Box], Any], answer: bytes) -> None:
+    with scripted(says(answer), says(answer)) as server:
+        http = Http(server.origin)
+        try:
+            with suppress(SandpoolError):  # some of it can be made sense of; nothing else may come of the rest
+                ask(Box(http))
+        finally:
+            http.close()
+
+
+def test_words_nested_too_deeply_are_no_words() -> None:
+    with pytest.raises(SandpoolError):
+        read_object(DEEP)
+    assert "503" in str(refusal(503, DEEP, "sandbox default/box"))
+
+
+def test_messages_move_no_cursor() -> None:
+    said = Result(("a", "\x1b[2J"), 1, err=Captured(b"one\x1b]0;owned\x07\n\ttwo\x9b\xc2\x9b3J\r\n"))
+    with pytest.raises(CommandFailed) as raised:
+        checked(said, "sandbox default/box")
+    assert all(letter.isprintable() or letter in "\n\t" for letter in str(raised.value))
+    assert "one" in str(raised.value).splitlines()[1]
+    assert raised.value.stderr == said.stderr_bytes
+    assert shown(("a", "\x1b[2J", "b\x00c")).isprintable()
+    words = json.dumps({"message": "no\x1b[2Jpe", "code": "X"}).encode()
+    with scripted(says(STARTED + pack(Kind.ERROR, words))) as server:
+        http = Http(server.origin)
+        with pytest.raises(CommandError) as refused:
+            Box(http).run("true", timeout=5)
+        http.close()
+    assert str(refused.value).isprintable()
+
+
+def test_output_in_tiny_pieces_takes_no_more_room() -> None:
+    capture = Capture(1 << 16)
+    tracemalloc.start()
+    try:
+        for number in range(1 << 16):
+            capture.add(number.to_bytes(3, "big"))
+        assert tracemalloc.get_traced_memory()[0] < 4 << 16
+    finally:
+        tracemalloc.stop()
+    assert len(capture.done().data) == 1 << 16
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", ".", "", "a/b", "a\0"])
+def test_an_entry_of_a_folder_is_in_that_folder(name: str) -> None:
+    with scripted(says(json.dumps({"entries": [{"name": name, "type": "file"}]}).encode())) as server:
+        http = Http(server.origin)
+        try:
+            with pytest.raises(SandpoolError):
+                Box(http).files.list("work")
+        finally:
+            http.close()
+
+
+def test_a_part_of_a_file_is_not_longer_than_what_was_asked_for() -> None:
+    with scripted(says(b"x" * (1 << 20))) as server:
+        http = Http(server.origin)
+        try:
+            with pytest.raises(FileError, match="more than"):
+                Box(http).files.read("a", length=10)
+        finally:
+            http.close()
+
+
+def test_empty_fragments_take_no_room() -> None:
+    def act(line: socket.socket) -> None:
+        upgrade(line)
+        line.sendall(frame(Opcode.BINARY, b"a", fin=False) + frame(Opcode.CONTINUATION, b"", fin=False) * 200_000)
+        line.sendall(frame(Opcode.CONTINUATION, b"b"))
+        line.recv(1)
+
+    with scripted(act) as server:
+        http = Http(server.origin)
+        with http.websocket("/") as stream:
+            assert stream.receive(5.0) == b"ab"
+        http.close()
+
+
+class Hearing(Transport):
+    heard = 0
+
+    def _hear(self) -> None:
+        self.heard += 1
+        super()._hear()
+
+
+def test_who_waits_to_send_does_not_spin_when_no_more_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "STASH", 10)
+    monkeypatch.setattr(transport, "CHUNK", 10)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        line = Hearing(ours, "the test")
+        theirs.sendall(b"x" * 100)
+        with pytest.raises(TimedOut):
+            line.write(bytes(8 << 20), after(0.4))
+        line.close()
+        assert line.heard < 20
