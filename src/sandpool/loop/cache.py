@@ -137,14 +137,14 @@ class Cache(Generic[T]):
 
     def apply(self, event: Event[T]) -> None:
         """One event of the watch that follows the last list."""
-        obj = event.object
+        obj, revision = event.object, event.revision
         if obj is not None:
             if event.type is EventType.DELETED:
-                self._end(obj, event.revision)
-            elif event.revision > self._revision:  # said twice, it might bring back what has been deleted since
+                self._end(obj, revision)
+            elif revision > self._revision:  # said twice, it might bring back what has been deleted since
                 self._offer(obj)
-        if event.revision > self._revision:
-            self._advance(event.revision)
+        if revision > self._revision:
+            self._advance(revision)
 
     # What our own calls were answered
 
@@ -198,11 +198,13 @@ class Cache(Generic[T]):
     def _offer(self, obj: T) -> None:
         """Takes a state in, unless something newer, or a tombstone, says otherwise."""
         meta = obj.metadata
+        key = meta.key
+        old = self._objects.get(key)
+        if old is obj:  # the answer to our own call, told again
+            return
         tombstone = self._tombstones.get(meta.uid)
         if tombstone is not None and tombstone.gone:
             return
-        key = meta.key
-        old = self._objects.get(key)
         if old is None:
             if meta.revision > self._floors.get(key, NO_REVISION):
                 self._step(key, None, obj)

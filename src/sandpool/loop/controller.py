@@ -19,13 +19,15 @@ from sandpool.kube.lanes import Lane, lane_of
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
+from sandpool.loop.deadline import Deadlines
 from sandpool.loop.errors import Unobserved
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
 from sandpool.loop.queue import Item, Priority, Queue
+from sandpool.loop.rush import Rush
 from sandpool.model.metadata import Object
 from sandpool.telemetry.log import bound, logger
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Entry, Story, noting
+from sandpool.telemetry.story import Entry, Notes, Story, noting
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 K = TypeVar("K", bound=Hashable)
@@ -51,6 +53,18 @@ class Limits:
     clock_check: float = 30.0  # between two looks whether the wall clock was set, or the machine slept
 
 
+class _Run:
+    """One reconcile, as its story will tell it."""
+
+    __slots__ = ("causes", "plan", "rid", "took")
+
+    def __init__(self, rid: str, causes: dict[str, None]) -> None:
+        self.rid = rid
+        self.causes = causes
+        self.plan = Notes()
+        self.took = 0.0  # seconds
+
+
 class Controller(Generic[K]):
     def __init__(
         self,
@@ -69,6 +83,7 @@ class Controller(Generic[K]):
         self._story = story
         self._limits = limits
         self._tracer = tracer
+        self._deadlines = Deadlines(clock, limits.timeout)
         self._backoff: Backoff[K] = Backoff(limits.first_delay, limits.longest_delay)
         self._refusals: Backoff[K] = Backoff(limits.first_refusal, limits.longest_refusal)
         self._conflicts: dict[K, int] = {}
@@ -76,6 +91,7 @@ class Controller(Generic[K]):
         self._later: dict[K, str] = {}  # why a delayed key is delayed
         self._moments: dict[K, tuple[datetime, Priority]] = {}  # which keys are to be looked at when, by the wall clock
         self._rids = count(1)
+        self._open: dict[K, _Run] = {}  # reconciles that have left something to be done afterwards
         metrics.declare_controller(name)
         metrics.queue_depth.labels(name).set_function(lambda: len(self.queue))
         self._counts = {arm: metrics.reconciles.labels(name, arm.value) for arm in Arm}
@@ -118,15 +134,23 @@ class Controller(Generic[K]):
             self._causes.setdefault(key, {})[cause] = None
         self.queue.add(key, priority, after=after)
 
+    def share(self, rush: Rush) -> None:
+        """What nobody waits for rests while other controllers that share the rush have something urgent to do."""
+        self.queue.share(rush)
+
     async def run(self) -> None:
         """Works until `stop` is called and all that was waiting is done."""
-        async with asyncio.TaskGroup() as group:
-            minding = group.create_task(self._mind_the_clock(), name=f"{self.name}-clock")
-            workers = [
-                group.create_task(self._work(), name=f"{self.name}-{number}") for number in range(self._limits.workers)
-            ]
-            await asyncio.wait(workers)
-            minding.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                minding = group.create_task(self._mind_the_clock(), name=f"{self.name}-clock")
+                workers = [
+                    group.create_task(self._work(), name=f"{self.name}-{number}")
+                    for number in range(self._limits.workers)
+                ]
+                await asyncio.wait(workers)
+                minding.cancel()
+        finally:
+            self._deadlines.close()
 
     def stop(self) -> None:
         self.queue.shut_down()
@@ -157,33 +181,46 @@ class Controller(Generic[K]):
             await asyncio.sleep(0)
 
     async def _handle(self, item: Item[K]) -> None:
-        rid = f"{self.name}-{next(self._rids):x}"
-        later = self._later.pop(item.key, "")
-        causes = self._causes.pop(item.key, None) or (later,)
+        run = self._begun(item)
         began = self._clock.monotonic()
         self._waits.observe(item.waited)
         lane = Lane.BACKGROUND if item.priority is Priority.SECOND else Lane.URGENT
-        with bound(controller=self.name, key=item.key, rid=rid), lane_of(lane), noting() as plan:
+        with bound(controller=self.name, key=item.key, rid=run.rid), lane_of(lane), noting(run.plan):
             try:
                 outcome = await self._attempt(item.key)
             except asyncio.CancelledError:
                 self.queue.done(item.key)
                 raise
+            run.took += self._clock.monotonic() - began
+            if isinstance(outcome, Done) and outcome.afterwards:
+                self._open[item.key] = run
+                self.queue.done(item.key, settled=True)
+                self.queue.add(item.key, Priority.SECOND)
+                return
             arm, text = self._conclude(item, outcome)
         self._counts[arm].inc()
-        took = self._clock.monotonic() - began
-        self._seconds.observe(took)
-        entry = Entry(self._clock.now(), rid, "+".join(causes), "; ".join(plan), text, took)
+        self._seconds.observe(run.took)
+        entry = Entry(self._clock.now(), run.rid, "+".join(run.causes), "; ".join(run.plan), text, run.took)
         self._story.record((self.name, item.key), entry)
+
+    def _begun(self, item: Item[K]) -> _Run:
+        """A new reconcile, or what an earlier one left to be done afterwards."""
+        later = self._later.pop(item.key, "")
+        causes = self._causes.pop(item.key, None)
+        run = self._open.pop(item.key, None)
+        if run is None:
+            return _Run(f"{self.name}-{next(self._rids):x}", causes or {later: None})
+        run.causes.update(causes or {})
+        return run
 
     async def _attempt(self, key: K) -> Done | BaseException:
         """The reconcile's end as a value. Only our own cancellation passes through: it means that we are to stop."""
         try:
-            async with asyncio.timeout(self._limits.timeout) as limit:
-                with self._tracer.span("reconcile", controller=self.name, key=key):  # sees how it ends
-                    return await self._reconcile(key)
+            span = self._tracer.span("reconcile", controller=self.name, key=key)
+            with self._deadlines.limit() as limit, span:  # which sees how it ends
+                return await self._reconcile(key)
         except TimeoutError as error:
-            return OutOfTime(f"no end after {self._limits.timeout} s") if limit.expired() else error
+            return OutOfTime(f"no end after {self._limits.timeout} s") if limit.expired else error
         except asyncio.CancelledError as error:
             if _cancelled():
                 raise

@@ -2,7 +2,8 @@
 
 Stingy: a key added again and again before it is taken is handed out once. Exclusive: a key is never with two workers; added
 while it is processed, it is handed out once more afterwards. Delayed: of several delays the earliest counts. Lanes: the
-first goes before the second, but a second lane that waited for `patience` gets every other turn.
+first goes before the second, but a second lane that waited for `patience` gets every other turn. Queues that share a rush
+(loop/rush.py) rest their second lanes while a first lane of any of them is at work, each key at most for its patience.
 Only one thread uses it, so there are no locks; every operation costs O(1), or O(log delays) where a delay is involved.
 """
 
@@ -17,6 +18,7 @@ from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
 from sandpool.loop.clock import Clock, Timer
+from sandpool.loop.rush import Rush
 
 K = TypeVar("K", bound=Hashable)
 
@@ -39,14 +41,20 @@ class _Delay(NamedTuple):
     priority: Priority
 
 
+class _Held(NamedTuple):
+    """A key with a worker, and the delay that was pending when it was taken."""
+
+    priority: Priority
+    delay: _Delay | None
+
+
 class Queue(Generic[K]):
     def __init__(self, clock: Clock, *, patience: float = 2.0) -> None:
         self._clock = clock
         self._patience = patience
         # Waiting keys, and since when. A waiting key is in exactly one lane and never in _processing.
         self._lanes: tuple[OrderedDict[K, float], ...] = tuple(OrderedDict() for _ in Priority)
-        # Keys with a worker, and the delay that was pending when they were taken.
-        self._processing: dict[K, _Delay | None] = {}
+        self._processing: dict[K, _Held] = {}
         # Keys added while with a worker: they go into a lane when that worker is done. A subset of _processing.
         self._dirty: dict[K, Priority] = {}
         # Delayed keys. The heap may hold entries that are outdated: only those that _delayed confirms count.
@@ -59,10 +67,17 @@ class Queue(Generic[K]):
         self._idle: list[asyncio.Future[None]] = []
         self._last = Priority.SECOND
         self._closed = False
+        self._rush: Rush | None = None
+        self._rest: Timer | None = None  # until the second lane has rested
 
     def __len__(self) -> int:
         """Keys that wait for a worker; delayed ones do not."""
         return sum(map(len, self._lanes))
+
+    def share(self, rush: Rush) -> None:
+        """From now on the second lane rests while the rush lasts. To be called before the first key comes."""
+        self._rush = rush
+        rush.join(self._calmed)
 
     def add(self, key: K, priority: Priority = Priority.FIRST, *, after: float = 0.0) -> None:
         """Wants the key processed, `after` seconds from now. Ignored once the queue is shut down."""
@@ -96,21 +111,25 @@ class Queue(Generic[K]):
         self._ripen()
         priority = self._next_lane()
         if priority is None:
+            if self._lanes[1]:
+                self._set_rest()
             return None
         key, since = self._lanes[priority].popitem(last=False)
         self._last = priority
-        self._processing[key] = self._delayed.pop(key, None)
+        self._processing[key] = _Held(priority, self._delayed.pop(key, None))
         return Item(key, priority, self._clock.monotonic() - since)
 
     def done(self, key: K, *, settled: bool = False) -> None:
         """Gives a key back. `settled`: the worker looked at everything, so a delay that was pending when the key was
         taken has served its purpose; otherwise that delay stands. Delays asked for meanwhile stand in any case."""
-        before = self._processing.pop(key)
-        if before is not None and not settled and not self._closed:
-            self._delay(key, before)
+        held = self._processing.pop(key)
+        if held.delay is not None and not settled and not self._closed:
+            self._delay(key, held.delay)
         priority = self._dirty.pop(key, None)
         if priority is not None:
             self._enter(key, priority)
+        if held.priority is Priority.FIRST and self._rush is not None:
+            self._rush.ended()
         if self._closed or self._idle:
             self._settle_end()
 
@@ -122,6 +141,7 @@ class Queue(Generic[K]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_at = None, float("inf")
+        self._calmed()  # there is no rest any more
         self._settle_end()
 
     async def drained(self) -> None:
@@ -136,20 +156,55 @@ class Queue(Generic[K]):
         if not second:
             return Priority.FIRST if first else None
         if not first:
-            return Priority.SECOND
+            return None if self._resting() else Priority.SECOND
         if self._last is Priority.SECOND:
             return Priority.FIRST
-        starved = self._clock.monotonic() - next(iter(second.values())) >= self._patience
-        return Priority.SECOND if starved else Priority.FIRST
+        return Priority.SECOND if self._rested() else Priority.FIRST
+
+    def _rested(self) -> bool:
+        """Whether the second lane has waited long enough. The hair is for timers that fire a rounding error early."""
+        return self._clock.monotonic() - next(iter(self._lanes[1].values())) >= self._patience - 1e-9
+
+    def _resting(self) -> bool:
+        """Whether the keys of the second lane have to wait because of others than this queue's first lane."""
+        return self._rush is not None and not self._rush.calm and not self._closed and not self._rested()
+
+    def _calmed(self) -> None:
+        """The second lane need not rest any more: as many workers as it has keys."""
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        for _ in range(min(len(self._lanes[1]), len(self._takers))):
+            self._wake()
+
+    def _on_rested(self) -> None:
+        self._rest = None
+        if self._lanes[1] and self._resting():  # another key is the oldest by now
+            self._set_rest()
+        else:
+            self._calmed()
+
+    def _set_rest(self) -> None:
+        if self._rest is None:
+            waits = next(iter(self._lanes[1].values())) + self._patience - self._clock.monotonic()
+            self._rest = self._clock.call_later(max(0.0, waits), self._on_rested)
 
     def _enter(self, key: K, priority: Priority) -> None:
-        since = self._clock.monotonic()
-        for lane in Priority:
-            if key in self._lanes[lane]:
-                if lane <= priority:
-                    return
-                since = self._lanes[lane].pop(key)
-        self._lanes[priority][key] = since
+        first, second = self._lanes
+        if key in first:
+            return
+        if priority is Priority.SECOND:
+            if key not in second:
+                second[key] = self._clock.monotonic()
+                if self._resting():
+                    self._set_rest()
+                else:
+                    self._wake()
+            return
+        since = second.pop(key, None)
+        first[key] = self._clock.monotonic() if since is None else since
+        if self._rush is not None:
+            self._rush.began()
         self._wake()
 
     def _wake(self) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -61,8 +62,10 @@ def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:
-    found = find(conditions, type_)
-    return found is not None and found.true
+    for condition in conditions:
+        if condition.type == type_:
+            return condition.status == "True"
+    return False
 
 
 def put(
@@ -109,6 +112,7 @@ def _essence(conditions: Iterable[Condition]) -> list[Condition]:
     return sorted(plain, key=lambda c: c.type)
 
 
+@lru_cache(maxsize=1024)  # there are few, and each is told again and again
 def fit_reason(reason: str, otherwise: str = "Unknown") -> str:
     """A reason that the schema accepts, as close to the given one as possible."""
     word = re.sub(r"[^A-Za-z0-9_,:]", "_", reason)

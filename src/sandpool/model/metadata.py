@@ -13,6 +13,8 @@ Revision = NewType("Revision", int)
 
 NO_REVISION = Revision(0)
 
+_tuple = tuple.__new__
+
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """Base of every wire type: immutable, snake_case here and camelCase on the wire, unknown fields dropped.
@@ -64,7 +66,7 @@ class Metadata(Model, frozen=True):
 
     @property
     def key(self) -> Key:
-        return Key(self.namespace, self.name)
+        return _tuple(Key, (self.namespace, self.name))  # as Key(...) does, without a call in between
 
     @property
     def revision(self) -> Revision:
@@ -73,10 +75,12 @@ class Metadata(Model, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The one owner that controls this object, if any."""
-        for owner in self.owner_references:
-            if owner.controller:
-                return owner
-        return None
+        owners = self.owner_references
+        if not owners:
+            return None
+        if owners[0].controller:  # nearly always the only one
+            return owners[0]
+        return next((owner for owner in owners if owner.controller), None)
 
     @property
     def leaving(self) -> bool:

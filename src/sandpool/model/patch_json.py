@@ -72,12 +72,16 @@ def _cannot_decode(value: Json, place: str) -> str:
 class _Run:
     """One application of a patch: the document so far, and which of its containers are already our own copies."""
 
-    __slots__ = ("_ours", "copied", "doc")
+    __slots__ = ("_last", "_ours", "_where", "copied", "doc")
 
     def __init__(self, doc: Json) -> None:
         self.doc = doc
         self.copied = 0
         self._ours: dict[int, Json] = {}  # keeps each copy alive, so that its id stays its own
+        # The container that was written to last: the next operation often means the same one. Nothing else has been
+        # written to since, so it is still where it was.
+        self._where: Path = ()
+        self._last: Json = None
 
     def find(self, path: Path) -> Json:
         """The container that the last part of a path belongs to, for reading. None: there is none."""
@@ -92,12 +96,26 @@ class _Run:
         return node if type(node) in _CONTAINERS else None
 
     def own(self, path: Path) -> Json:
-        """The same container, for writing. The path is known to lead somewhere."""
+        """The same container, for writing. None: there is none. What was copied on the way to nowhere harms nobody."""
+        where = path[:-1]
+        if where == self._where and where:
+            return self._last
+        if not where or type(self.doc) not in _CONTAINERS:
+            return None
         self.doc = node = self._copy(self.doc)
         for part in path[1:-1]:
-            key = part if type(node) is dict else _index(node, part)
-            node[key] = child = self._copy(node[key])
+            key: Any = part
+            if type(node) is dict:
+                child = node.get(part)
+            else:
+                child = _item(node, part)
+                key = 0 if child is None else _index(node, part)
+            if type(child) not in _CONTAINERS:
+                return None
+            if id(child) not in self._ours:
+                node[key] = child = self._copy(child)
             node = child
+        self._where, self._last = where, node
         return node
 
     def _copy(self, node: Json) -> Json:
@@ -110,55 +128,75 @@ class _Run:
     def share(self) -> None:
         """From now on part of the document is in two places: no container may be changed in place any more."""
         self._ours.clear()
+        self._where = ()
 
-    def put(self, path: Path, value: Json) -> None:
-        """Adds a value to the container that a path leads to, which exists."""
-        check_depth(path, value)
-        node, key = self.own(path), path[-1]
-        if type(node) is dict:
-            node[key] = value
-        elif key == "-":
-            node.append(value)
-        else:
-            if _INDEX.fullmatch(key) is None or len(key) > _MAX_INDEX_DIGITS:
-                raise PatchError(
-                    f"value was not a proper array index: '{key}': strconv.Atoi: parsing \"{key}\": invalid syntax"
-                )
-            node.insert(_bounded(int(key), len(node) + 1), value)
+    def replace(self, doc: Json) -> None:
+        self.doc = doc
+        self._where = ()
 
-    def remove(self, path: Path) -> None:
-        node, key = self.own(path), path[-1]
-        if type(node) is list:
-            del node[_index(node, key)]
-        elif key in node:
-            del node[key]
-        else:
-            raise PatchError(f"Unable to remove nonexistent key: {key}: {_MISSING}")
+
+def _insert(node: Json, path: Path, value: Json) -> None:
+    """Adds a value to a container of our own, where the last part of the path says."""
+    check_depth(path, value)
+    key = path[-1]
+    if type(node) is dict:
+        node[key] = value
+    elif key == "-":
+        node.append(value)
+    else:
+        if _INDEX.fullmatch(key) is None or len(key) > _MAX_INDEX_DIGITS:
+            raise PatchError(
+                f"value was not a proper array index: '{key}': strconv.Atoi: parsing \"{key}\": invalid syntax"
+            )
+        node.insert(_bounded(int(key), len(node) + 1), value)
+
+
+def _delete(node: Json, key: str) -> None:
+    if type(node) is list:
+        del node[_index(node, key)]
+    elif key in node:
+        del node[key]
+    else:
+        raise PatchError(f"Unable to remove nonexistent key: {key}: {_MISSING}")
 
 
 def check_depth(path: Path, value: Json) -> None:
+    if type(value) is str and len(path) <= MAX_DEPTH:
+        return
     if len(path) - 1 + depth(value) > MAX_DEPTH:
         raise PatchError(f"the document would nest deeper than {MAX_DEPTH} levels at {'/'.join(path)}")
 
 
 def _add(run: _Run, operation: Operation) -> None:
-    text = _text(operation, "add")
-    path = _parts(text)
-    if run.find(path) is None:
+    text = operation.get("path")
+    if text is None:
+        text = _text(operation, "add")  # which raises
+    path = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
+    node, value = run.own(path), operation.get("value")
+    if type(node) is dict and type(value) is str and len(path) <= MAX_DEPTH:  # most of them: a label, an annotation
+        node[path[-1]] = value
+        return
+    if node is None:
         raise PatchError(f'add operation does not apply: doc is missing path: "{text}": {_MISSING}')
     try:
-        run.put(path, operation.get("value"))
+        _insert(node, path, value)
     except PatchError as error:
         raise PatchError(f"error in add for path: '{text}': {error}") from None
 
 
 def _remove(run: _Run, operation: Operation) -> None:
-    text = _text(operation, "remove")
-    path = _parts(text)
-    if run.find(path) is None:
+    text = operation.get("path")
+    if text is None:
+        text = _text(operation, "remove")  # which raises
+    path = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
+    node = run.own(path)
+    if type(node) is dict and path[-1] in node:
+        del node[path[-1]]
+        return
+    if node is None:
         raise PatchError(f'remove operation does not apply: doc is missing path: "{text}": {_MISSING}')
     try:
-        run.remove(path)
+        _delete(node, path[-1])
     except PatchError as error:
         raise PatchError(f"error in remove for path: '{text}': {error}") from None
 
@@ -170,20 +208,20 @@ def _replace(run: _Run, operation: Operation) -> None:
         if type(value) not in _CONTAINERS:
             raise PatchError("replace operation value must be object or array")
         check_depth(path, value)
-        run.doc = value
+        run.replace(value)
         return
-    node = run.find(path)
+    node = run.own(path)
     if node is None:
         raise PatchError(f"replace operation does not apply: doc is missing path: {text}: {_MISSING}")
     check_depth(path, value)
     if type(node) is dict:
-        run.own(path)[path[-1]] = value
+        node[path[-1]] = value
         return
     try:
         index = _index(node, path[-1])
     except PatchError:
         raise PatchError(f"replace operation does not apply: doc is missing key: {text}: {_MISSING}") from None
-    run.own(path)[index] = value
+    node[index] = value
 
 
 def _move(run: _Run, operation: Operation) -> None:
@@ -194,14 +232,16 @@ def _move(run: _Run, operation: Operation) -> None:
         raise PatchError(f"move operation does not apply: doc is missing from path: {source}: {_MISSING}")
     try:
         value = _get(node, path[-1])
-        run.remove(path)
+        _delete(run.own(path), path[-1])
     except PatchError as error:
         raise PatchError(f"error in move for path: '{path[-1]}': {error}") from None
     text = _text(operation, "move")
-    if run.find(_parts(text)) is None:
+    path = _parts(text)
+    node = run.own(path)
+    if node is None:
         raise PatchError(f"move operation does not apply: doc is missing destination path: {text}: {_MISSING}")
     try:
-        run.put(_parts(text), value)
+        _insert(node, path, value)
     except PatchError as error:
         raise PatchError(f"error in move for path: '{text}': {error}") from None
 
@@ -217,7 +257,8 @@ def _copy(run: _Run, operation: Operation) -> None:
     except PatchError as error:
         raise PatchError(f"error in copy for from: '{source}': {error}") from None
     text = _text(operation, "copy")
-    if run.find(_parts(text)) is None:
+    path = _parts(text)
+    if run.find(path) is None:
         raise PatchError(f"copy operation does not apply: doc is missing destination path: {text}: {_MISSING}")
     # Sharing makes a copy free in memory, but not on the wire: without this limit a few copies of copies fill it.
     run.copied += len(msgspec.json.encode(value))
@@ -228,7 +269,7 @@ def _copy(run: _Run, operation: Operation) -> None:
         )
     run.share()
     try:
-        run.put(_parts(text), value)
+        _insert(run.own(path), path, value)
     except PatchError as error:
         raise PatchError(f"error while adding value during copy: {error}") from None
 

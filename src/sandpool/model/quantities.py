@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 
 PATTERN = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
@@ -25,6 +25,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MAX_EXPONENT = 400  # keeps 1e999999999 from being computed
 _MAX_DIGITS = 1000
+_REMEMBERED = 32  # characters: the same few amounts stand in every pod
 
 
 class Family(Enum):
@@ -80,6 +81,10 @@ def parse(text: str | int | float) -> Quantity:
         raise QuantityError(_WRONG)
     if not isinstance(text, str):
         text = str(text)
+    return _remembered(text) if len(text) <= _REMEMBERED else _parse(text)
+
+
+def _parse(text: str) -> Quantity:
     found = _MATCH.fullmatch(text)
     if found is None:
         raise QuantityError(_WRONG)
@@ -90,6 +95,9 @@ def parse(text: str | int | float) -> Quantity:
     scale, family = _scale(suffix)
     nanos = _away_from_zero(number * scale * 10**9)
     return Quantity(_cap(nanos) if family is Family.BINARY else nanos, family)
+
+
+_remembered = lru_cache(maxsize=4096)(_parse)
 
 
 def canonical(text: str | int | float) -> str:

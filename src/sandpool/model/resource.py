@@ -46,6 +46,13 @@ class Resource(Generic[T]):
     has_status: bool = field(default=False, compare=False)
     scale: Scale | None = field(default=None, compare=False)
     columns: tuple[Column, ...] = field(default=(), compare=False)
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.group, self.version, self.plural, self.kind)))
+
+    def __hash__(self) -> int:
+        return self._hash  # worked out once: every call looks something up by its resource
 
     @property
     def api_version(self) -> str:

@@ -19,7 +19,7 @@ class TimeError(ValueError):
 
 def seconds(moment: datetime) -> str:
     """metav1.Time: whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment.year >= 1000 else _early(moment)
+    return f"{moment.astimezone(UTC).isoformat(timespec='seconds')[:19]}Z"
 
 
 def micro(moment: datetime) -> str:
@@ -47,8 +47,3 @@ def parse(text: str) -> datetime:
         return datetime(year, month, day, hour, minute, second, fraction, tzinfo=zone).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise TimeError(f'parsing time "{text}": {error}') from None
-
-
-def _early(moment: datetime) -> str:
-    """strftime does not pad years below 1000 on every platform."""
-    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

@@ -161,7 +161,7 @@ async def test_a_failing_annotation_never_fails_the_claim() -> None:
     async with a_claim_cluster(Options(annotate_again=10.0)) as life:
         await life.furnish()
         await life.settle()
-        life.faulty.on("patch", "sandboxclaims", times=2).refuse(Unreachable("cut"))
+        life.faulty.on("patch", "sandboxclaims").refuse(Unreachable("cut"))
         await life.claim()
         await life.settle(1)
         assert await life.said() == IS_READY

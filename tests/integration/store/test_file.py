@@ -108,6 +108,23 @@ async def test_compaction_keeps_the_window_and_the_living(tmp_path: Path) -> Non
     await store.close()
 
 
+async def test_a_lull_compacts_what_no_commit_should_carry(tmp_path: Path) -> None:
+    path, window = tmp_path / "store.db", 1000
+    store = await Store.open(SqliteLog(path, Bounds(window=window)))
+    newest = window + 200  # a quarter of a window would ride on commits
+    await rewrite(store, KEY, newest)
+    for _ in range(500):
+        if row_count(path) < window + 64:
+            break
+        await asyncio.sleep(0.02)
+    assert window <= row_count(path) < window + 64
+    await store.close()
+    store = await Store.open(SqliteLog(path, Bounds(window=window)))
+    assert store.revision == newest
+    await store.put(KEY, Revision(newest), encode)
+    await store.close()
+
+
 async def test_the_write_ahead_log_stays_bounded_under_steady_writes(tmp_path: Path) -> None:
     """Commit follows commit without a pause, so no checkpoint beside them ever finishes."""
     path, bounds = tmp_path / "store.db", Bounds(writes=20, checkpoint=256 * 1024, wal=512 * 1024)

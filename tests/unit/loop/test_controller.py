@@ -29,6 +29,7 @@ from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.errors import Terminal, Unobserved
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
 from sandpool.loop.queue import Priority
+from sandpool.loop.rush import Rush
 from sandpool.model.core import ConfigMap
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Key, Metadata, Revision, Uid
@@ -499,3 +500,40 @@ async def test_a_key_that_wakes_itself_lets_others_have_their_turn() -> None:
     await bench.run(0.1, work)
     assert seen[-1] < 10
     assert len(bench.ran) == 1001
+
+
+async def test_what_is_left_for_afterwards_is_the_same_reconcile_in_the_second_lane() -> None:
+    lanes: list[Lane] = []
+
+    async def first() -> Done:
+        lanes.append(present_lane())
+        return Done(afterwards=True)
+
+    async def rest() -> Done:
+        lanes.append(present_lane())
+        return Done()
+
+    bench = Bench([first, rest])
+    bench.controller.wake("a", "user")
+    await bench.run(1)
+    assert [key for key, _ in bench.ran] == ["a", "a"]
+    assert lanes == [Lane.URGENT, Lane.BACKGROUND]
+    (entry,) = bench.story.of(("test", "a"))
+    assert (entry.trigger, entry.plan, entry.outcome) == ("user", "plan 1; plan 2", "done")
+    assert (
+        bench.metrics.registry.get_sample_value("sandpool_reconciles_total", {"controller": "test", "outcome": "done"})
+        == 1
+    )
+
+
+async def test_what_is_left_waits_until_others_are_done_and_joins_what_comes_meanwhile() -> None:
+    bench = Bench([Done(afterwards=True)], Limits(workers=1))
+    bench.controller.share(rush := Rush())
+    rush.began()
+    bench.controller.wake("a", "user")
+    asyncio.get_running_loop().call_later(0.5, bench.controller.wake, "a", "news")
+    asyncio.get_running_loop().call_later(0.7, rush.ended)
+    await bench.run(1)
+    assert [(key, round(at - bench.ran[0][1], 3)) for key, at in bench.ran] == [("a", 0.0), ("a", 0.5)]
+    (entry,) = bench.story.of(("test", "a"))
+    assert entry.trigger == "user+news"

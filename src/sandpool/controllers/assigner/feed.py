@@ -140,7 +140,7 @@ def _facts(sandbox: Sandbox) -> object:
     meta, status = sandbox.metadata, sandbox.status
     owner = meta.controller
     ready = is_true(status.conditions, Type.READY) and bool(status.pod_ips)
-    marks = tuple(meta.labels.get(key) for key in _MARKS)
+    marks = tuple(map(meta.labels.get, _MARKS))
     return (None if owner is None else owner.uid), meta.generation, meta.leaving, marks, status.node_name, ready
 
 

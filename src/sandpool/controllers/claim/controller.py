@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.feed import Feed
@@ -17,9 +14,8 @@ from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.prepare import catch_up_at_last
 from sandpool.controllers.claim.publish import Publisher
-from sandpool.controllers.claim.steps import Ask, Hold, Look, Refuse, Start, said
+from sandpool.controllers.claim.steps import Ask, Bind, Hold, Look, Refuse, Start, said
 from sandpool.controllers.claim.triggers import Triggers
-from sandpool.controllers.claim.view import ClaimView
 from sandpool.controllers.claim.work import Work
 from sandpool.kube.errors import Conflict
 from sandpool.loop.clock import Clock
@@ -28,7 +24,9 @@ from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.outcome import Done
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim
-from sandpool.model.metadata import Key
+from sandpool.model.conditions import is_true
+from sandpool.model.metadata import Key, Uid
+from sandpool.model.reasons import Type
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.story import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
@@ -39,6 +37,8 @@ NAME = "claim"
 LIMITS = Limits(workers=16)
 """A server has a fixed rate: more claims at once would only make each of them wait for all the others."""
 SEARCHING = (Ask, Start, Refuse, Hold)
+HANDING = (Ask, Start, Bind)
+"""Steps by which a claim may come to its sandbox."""
 STEPS = 12
 """Of one reconcile; a claim that needs more is in the middle of a storm, and comes back after the others."""
 
@@ -99,16 +99,20 @@ class ClaimController:
         await catch_up_at_last(self._writes, self._caches.sandboxes, self._clock, namespace)
 
     async def reconcile(self, key: Key) -> Done:
-        view = self._observer.view(key)
-        if view is None:
+        claim = self._caches.claims.get(key)
+        if claim is None:
             return Done()
-        with self._at_work(view.claim) as notes:
+        notes = self._memory.of(claim)
+        notes.at_work = True
+        try:
             if notes.gone_until is not None and self._clock.now() < notes.gone_until:
                 return Done(again_at=notes.gone_until)
             if notes.transfer is not None or notes.creation:
-                await self._handover.settle_open(view.claim)
-            await self._work.clear_legacy(view)
-            return await self._advance(key, view)
+                await self._handover.settle_open(claim)
+            await self._work.clear_legacy(claim)
+            return await self._advance(key, claim.metadata.uid)
+        finally:
+            self._left(claim, notes)
 
     def wake(self, woken: Woken) -> None:
         """These claims should ask the assigner again."""
@@ -127,14 +131,13 @@ class ClaimController:
                 if number % AUDITED_AT_ONCE == 0:
                     await self._clock.sleep(0)
 
-    async def _advance(self, key: Key, view: ClaimView) -> Done:
+    async def _advance(self, key: Key, uid: Uid) -> Done:
         """Step by step: each one is decided on what the one before has left."""
         looked = ""
         for _ in range(STEPS):
-            now = self._observer.view(key, looked)
-            if now is None or now.claim.metadata.uid != view.claim.metadata.uid:
+            view = self._observer.view(key, looked)
+            if view is None or view.claim.metadata.uid != uid:
                 return Done()  # its end, or its successor, has woken whom it should
-            view = now
             step = next_step(view, self._options.label_domains, self._clock.now())
             note(said(step))
             self._observer.searches(view.claim, searching=isinstance(step, SEARCHING))
@@ -143,20 +146,25 @@ class ClaimController:
             done = await self._work.do(step, view)
             if done is not None:
                 return done
+            if isinstance(step, HANDING) and self._served(view.claim):
+                return Done(afterwards=True)
         raise Conflict(f"claim {key} changed {STEPS} times while it was looked at")
 
-    @contextmanager
-    def _at_work(self, claim: SandboxClaim) -> Iterator[Notes]:
+    def _served(self, claim: SandboxClaim) -> bool:
+        """Whether it is told that the claim is ready. Nobody waits for what is left, such as annotations."""
+        found = self._caches.claims.get(claim.metadata.key)
+        return (
+            found is not None
+            and found.metadata.uid == claim.metadata.uid
+            and is_true(found.status.conditions, Type.READY)
+        )
+
+    def _left(self, claim: SandboxClaim, notes: Notes) -> None:
         """While a claim is worked on its end waits: what is under way for it must not be given to somebody else."""
-        notes = self._memory.of(claim)
-        notes.at_work = True
-        try:
-            yield notes
-        finally:
-            notes.at_work, notes.taking = False, ""
-            found = self._caches.claims.get(claim.metadata.key)
-            if found is None or found.metadata.uid != claim.metadata.uid:
-                self._ended(claim)
+        notes.at_work, notes.taking = False, ""
+        found = self._caches.claims.get(claim.metadata.key)
+        if found is None or found.metadata.uid != claim.metadata.uid:
+            self._ended(claim)
 
     def _ended(self, claim: SandboxClaim) -> None:
         notes = self._memory.find(claim.metadata.uid)

@@ -112,6 +112,8 @@ class Keeper:
                 patch = annotations_patch(claim, sandbox.metadata.name, notes, now)
         if patch is None:
             return await self._publisher.publish(claim, status), True
+        if same(claim.status, status):  # then there is nothing to wait for beside it
+            return await self._publisher.publish(claim, status), await self._publisher.annotate(claim, patch)
         async with asyncio.TaskGroup() as beside:
             annotating = beside.create_task(self._publisher.annotate(claim, patch))
             telling = beside.create_task(self._published(claim, status))

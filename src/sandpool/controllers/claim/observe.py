@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sandpool.controllers.claim.legacy import obsolete, policy_name
@@ -15,12 +15,13 @@ from sandpool.loop.index import controller_of
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.labels import TEMPLATE_REF
-from sandpool.model.metadata import Key
+from sandpool.model.metadata import Key, Uid
 from sandpool.model.pod import Node
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 
+NOBODY: frozenset[Uid] = frozenset()
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -76,18 +77,24 @@ class Observer:
         if claim is None:
             return None
         owned = _oldest_first(self._owned.get(claim.metadata.uid))
-        pool = caches.pools.get(pool_key(claim))
-        template = None if pool is None else _staying(caches.templates.get(pool.template_key))
+        going = [one.metadata.uid for one in owned if caches.sandboxes.leaving(one)]
         return ClaimView(
             claim=claim,
             owned=owned,
-            going=frozenset(one.metadata.uid for one in owned if caches.sandboxes.leaving(one)),
-            named=caches.sandboxes.get(key),
-            pool=pool,
+            going=frozenset(going) if going else NOBODY,
+            pool=caches.pools.get(pool_key(claim)),
+            looked=bool(looked) and looked == bound_name(claim),
+        )
+
+    def for_start(self, view: ClaimView) -> ClaimView:
+        """The same view, and what a sandbox of the claim's own depends on besides."""
+        caches, pool = self.caches, view.pool
+        template = None if pool is None else _staying(caches.templates.get(pool.template_key))
+        return replace(
+            view,
+            named=caches.sandboxes.get(view.claim.metadata.key),
             template=template,
             unprotected=None if template is None else missing_policy(template, caches.policies),
-            legacy=self._legacy(claim),
-            looked=bool(looked) and looked == bound_name(claim),
         )
 
     def origin(self, sandbox: Sandbox) -> SandboxTemplate | None:
@@ -126,7 +133,8 @@ class Observer:
         claim = self.caches.claims.get(Key(sandbox.metadata.namespace, owner.name))
         return claim if claim is not None and claim.metadata.uid == owner.uid else None
 
-    def _legacy(self, claim: SandboxClaim) -> Preconditions | None:
+    def legacy(self, claim: SandboxClaim) -> Preconditions | None:
+        """Of a NetworkPolicy that an earlier version left for this claim."""
         meta = claim.metadata
         policy = self.caches.policies.get(Key(meta.namespace, policy_name(meta.name)))
         return None if policy is None else obsolete(policy, claim)
@@ -145,5 +153,7 @@ def _staying(template: SandboxTemplate | None) -> SandboxTemplate | None:
     return None if template is None or template.metadata.leaving else template
 
 
-def _oldest_first(sandboxes: Iterable[Sandbox]) -> tuple[Sandbox, ...]:
+def _oldest_first(sandboxes: Collection[Sandbox]) -> tuple[Sandbox, ...]:
+    if len(sandboxes) < 2:
+        return tuple(sandboxes)
     return tuple(sorted(sandboxes, key=lambda one: (one.metadata.creation_timestamp or _NEVER, one.metadata.name)))

@@ -42,6 +42,8 @@ def next_step(view: ClaimView, domains: Sequence[str], now: datetime) -> Step:
         return Leave()
     if expired(claim_end(claim), now):
         return _end(view)
+    if not view.owned and not view.bound_name:
+        return _search(view, domains)
     if (bound := view.bound) is not None:
         return Keep(bound)
     if name := view.unseen:

@@ -59,18 +59,27 @@ def pointer(*parts: str) -> str:
 
 
 def _labels(claim: SandboxClaim) -> Iterator[Operation]:
-    wanted = {labels.LAUNCH_TYPE: LaunchType.WARM.value, labels.CLAIM_UID: str(claim.metadata.uid)}
-    unwanted = list(POOLS_OWN)
+    yield {"op": "add", "path": _LAUNCH_TYPE, "value": LaunchType.WARM.value}
+    yield {"op": "add", "path": _CLAIM_UID, "value": str(claim.metadata.uid)}
     if creator := claim.metadata.labels.get(labels.CREATED_BY):
-        wanted[labels.CREATED_BY] = creator
+        yield {"op": "add", "path": _CREATED_BY, "value": creator}
+        yield from _WITHOUT_POOLS_OWN
     else:
-        unwanted.append(labels.CREATED_BY)
-    for key, value in wanted.items():
-        yield {"op": "add", "path": pointer("metadata", "labels", key), "value": value}
-    for key in unwanted:
-        # Removing what is absent fails, and it may be absent by now: so it is put there first.
-        yield {"op": "add", "path": pointer("metadata", "labels", key), "value": ""}
-        yield {"op": "remove", "path": pointer("metadata", "labels", key)}
+        yield from _WITHOUT_POOLS_OWN
+        yield from _WITHOUT_CREATOR
+
+
+def _without(key: str) -> tuple[Operation, ...]:
+    """Removing what is absent fails, and it may be absent by now: so it is put there first."""
+    path = pointer("metadata", "labels", key)
+    return {"op": "add", "path": path, "value": ""}, {"op": "remove", "path": path}
+
+
+_LAUNCH_TYPE, _CLAIM_UID, _CREATED_BY = (
+    pointer("metadata", "labels", key) for key in (labels.LAUNCH_TYPE, labels.CLAIM_UID, labels.CREATED_BY)
+)
+_WITHOUT_POOLS_OWN: tuple[Operation, ...] = tuple(operation for key in POOLS_OWN for operation in _without(key))
+_WITHOUT_CREATOR = _without(labels.CREATED_BY)
 
 
 def _absent_annotations(member: Sandbox) -> Iterator[Operation]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandpool.kube.api import Preconditions
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.labels import LAUNCH_TYPE, LaunchType
 from sandpool.model.metadata import Uid
@@ -22,12 +21,13 @@ class ClaimView:
     claim: SandboxClaim
     owned: tuple[Sandbox, ...] = ()  # every sandbox that this claim controls, oldest first
     going: frozenset[Uid] = frozenset()  # those of them that are being deleted, or that we asked to be
-    named: Sandbox | None = None  # the sandbox of the claim's own name, whoever has it
     pool: SandboxWarmPool | None = None
+    looked: bool = False  # a consistent read has shown that the claim does not have the sandbox that its status names
+
+    # Read only where a sandbox of the claim's own may be started
+    named: Sandbox | None = None  # the sandbox of the claim's own name, whoever has it
     template: SandboxTemplate | None = None  # the pool's, for a new sandbox
     unprotected: str | None = None  # why no sandbox may be made from the template yet
-    legacy: Preconditions | None = None  # of a NetworkPolicy that an earlier version left for this claim
-    looked: bool = False  # a consistent read has shown that the claim does not have the sandbox that its status names
 
     @property
     def bound_name(self) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Cold, Member, Take, Wait, Woken
 from sandpool.controllers.claim import settle
-from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.expire import Expiry
-from sandpool.controllers.claim.handover import Handover, outcome_of
+from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.keep import Keeper
 from sandpool.controllers.claim.legacy import policy_name
 from sandpool.controllers.claim.memory import Memory
@@ -39,7 +37,6 @@ from sandpool.controllers.claim.steps import (
 )
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.kube.errors import ApiError, Conflict, NotFound, SandpoolError, TooManyRequests
-from sandpool.kube.lanes import Lane, lane_of
 from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
 from sandpool.loop.events import Events
@@ -75,6 +72,7 @@ class Work:
         wake: Callable[[Woken], None],
     ) -> None:
         self._writes = writes
+        self._observer = observer
         self._assigner = assigner
         self._memory = memory
         self._handover = handover
@@ -113,13 +111,14 @@ class Work:
             case Leave():
                 return Done()
 
-    async def clear_legacy(self, view: ClaimView) -> None:
+    async def clear_legacy(self, claim: SandboxClaim) -> None:
         """A leftover is no reason to keep a claim waiting, nor to fail it."""
-        if view.legacy is None:
+        legacy = self._observer.legacy(claim)
+        if legacy is None:
             return
-        name, namespace = policy_name(view.claim.metadata.name), view.claim.metadata.namespace
+        name, namespace = policy_name(claim.metadata.name), claim.metadata.namespace
         try:
-            await self._writes.delete(NETWORK_POLICIES, name, namespace, preconditions=view.legacy)
+            await self._writes.delete(NETWORK_POLICIES, name, namespace, preconditions=legacy)
         except SandpoolError as error:
             log.info("old policy not deleted", policy=name, error=f"{type(error).__name__}: {error}")
 
@@ -147,7 +146,7 @@ class Work:
         claim = view.claim
         try:
             sandbox = await self._handover.take(claim, member)
-            return None if sandbox is None else await self._bind_and_announce(claim, sandbox)
+            return None if sandbox is None else await self._bind(claim, sandbox)
         except Terminal:  # this member cannot have what the claim asks for; one made from the template of today may
             return await self._start(view)
         except ApiError as error:
@@ -155,22 +154,6 @@ class Work:
                 self._forget(claim)  # the server does not let it: meanwhile somebody else may have the member
             await self._tell_failure(claim, f"take sandbox {member.key.name}", error)
             raise
-
-    async def _bind_and_announce(self, claim: SandboxClaim, sandbox: Sandbox) -> Done | None:
-        """The annotations go along and hold nothing up."""
-        async with asyncio.TaskGroup() as beside:
-            if self._options.annotations and is_true(sandbox.status.conditions, Type.READY):
-                beside.create_task(self._announce(claim, sandbox.metadata.name))
-            bound = await outcome_of(self._bind(claim, sandbox))
-        if isinstance(bound, Exception):
-            raise bound
-        return bound
-
-    async def _announce(self, claim: SandboxClaim, sandbox: str) -> None:
-        patch = annotations_patch(claim, sandbox, self._memory.of(claim), self._clock.now())
-        if patch is not None:
-            with lane_of(Lane.BACKGROUND):  # nobody waits for them, and in a burst they would go before bindings
-                await self._publisher.annotate(claim, patch)
 
     async def _bind(self, claim: SandboxClaim, sandbox: Sandbox) -> Done | None:
         match await self._handover.bind(claim, sandbox):
@@ -192,6 +175,7 @@ class Work:
         claim, notes = view.claim, self._memory.of(view.claim)
         notes.waits_since = notes.waits_since or self._clock.now()
         self._forget(claim)
+        view = self._observer.for_start(view)
         step = cold_step(view, self._options.label_domains, self._defaults)
         note(said(step))
         match step:

@@ -42,7 +42,7 @@ class Sort(NamedTuple):
 def launch_type(sandbox: Sandbox) -> str:
     """By the label alone; what has none was not taken from a pool."""
     warm = sandbox.metadata.labels.get(labels.LAUNCH_TYPE) == LaunchType.WARM
-    return (LaunchType.WARM if warm else LaunchType.COLD).value
+    return "warm" if warm else "cold"
 
 
 def owner_of(sandbox: Sandbox) -> OwnerReference | None:

@@ -11,7 +11,7 @@ import msgspec
 from sandpool.controllers.pool.member import Rank
 from sandpool.controllers.pool.roster import Roster
 from sandpool.controllers.pool.view import PoolView
-from sandpool.model.conditions import Truth, find, put
+from sandpool.model.conditions import Truth, find, is_true, put
 from sandpool.model.labels import pool_selector
 from sandpool.model.patches import Patch, json_patch
 from sandpool.model.pool import SandboxWarmPool, SandboxWarmPoolStatus, UpdateStrategyType
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
 class Haste(Enum):
     """How soon a difference is told."""
 
-    NOW = "now"  # somebody changed the spec, or the template, and waits for what comes of it
+    NOW = "now"  # somebody changed the spec, or the template, and waits for what comes of it; or for a pool to be full
     SOON = "soon"  # at once, unless the status was written a moment ago
     LATER = "later"  # it waits a moment for company
 
@@ -73,6 +73,8 @@ def status_patch(pool: SandboxWarmPool, new: SandboxWarmPoolStatus) -> Patch | N
 def haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus) -> Haste:
     if old.observed_generation != new.observed_generation or (_rolling(new) and not _rolling(old)):
         return Haste.NOW
+    if not old.ready_replicas and new.ready_replicas and is_true(new.conditions, Type.READY):
+        return Haste.NOW  # from nothing to full; the nothing was told before, so this cannot become a stream of writes
     if bool(old.ready_replicas) != bool(new.ready_replicas) or trouble(old) != trouble(new):
         return Haste.SOON
     return Haste.LATER

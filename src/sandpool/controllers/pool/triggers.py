@@ -25,8 +25,11 @@ from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import GROUP, SandboxTemplate
 
 
-def wake_after(old: Member | None, new: Member | None, ours: bool, roster: Roster, moment: float) -> float | None:
-    """Seconds until the pool should look at what became of a member; None: it need not. `ours`: we are just making it."""
+def wake_after(
+    old: Member | None, new: Member | None, ours: bool, roster: Roster, moment: float, *, told_empty: bool = False
+) -> float | None:
+    """Seconds until the pool should look at what became of a member; None: it need not. `ours`: we are just making it.
+    `told_empty`: the status says that no member is ready, so somebody may wait for the last one."""
     if new is None:
         return 0.0
     if old is None:
@@ -35,7 +38,8 @@ def wake_after(old: Member | None, new: Member | None, ours: bool, roster: Roste
         return 0.0
     if old.ready != new.ready:
         edge = roster.ready == (1 if new.ready else 0)
-        return 0.0 if edge or roster.stale else moment
+        full = told_empty and roster.ready == roster.staying
+        return 0.0 if edge or full or roster.stale else moment
     return moment if (old.since, old.placed, old.said) != (new.since, new.placed, new.said) else None
 
 
@@ -63,7 +67,8 @@ class Triggers:
 
     def _member(self, key: Key, memory: Memory, old: Member | None, new: Member | None) -> None:
         ours = new is not None and new.name in memory.unsettled
-        after = wake_after(old, new, ours, memory.roster, self.options.moment)
+        told_empty = memory.told is not None and memory.told.ready_replicas == 0
+        after = wake_after(old, new, ours, memory.roster, self.options.moment, told_empty=told_empty)
         if after is not None:
             self._wake(key, memory, "member", after)
 

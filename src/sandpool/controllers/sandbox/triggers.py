@@ -22,6 +22,7 @@ from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.queue import Priority
 from sandpool.model import labels as keys
+from sandpool.model.conditions import is_true
 from sandpool.model.core import PersistentVolumeClaim, Service
 from sandpool.model.metadata import Key, Object
 from sandpool.model.pod import Phase, Pod
@@ -41,12 +42,23 @@ def lane(sandbox: Sandbox) -> Priority:
     return Priority.SECOND if pooled(sandbox) else Priority.FIRST
 
 
+def lane_of_change(old: Sandbox | None, new: Sandbox | None) -> Priority:
+    """Whoever was handed a sandbox that serves need not wait until its pod bears his marks."""
+    if old is None or new is None:
+        return min(lane(one) for one in (old, new) if one is not None)
+    as_wanted = old.metadata.generation == new.metadata.generation and not new.metadata.leaving
+    if as_wanted and is_true(new.status.conditions, Type.READY):
+        return Priority.SECOND
+    return min(lane(old), lane(new))
+
+
 def concerns(sandbox: Sandbox) -> tuple[object, ...]:
     """What of a sandbox its own controller reads and does not write."""
     meta = sandbox.metadata
     owner = meta.controller
-    labels = tuple(meta.labels.get(key) for key in (keys.WARM_POOL, keys.TEMPLATE_REF_HASH, keys.CREATED_BY))
-    annotations = meta.annotations.get(keys.POD_NAME, ""), meta.annotations.get(keys.TRACE_CONTEXT)
+    label, annotation = meta.labels.get, meta.annotations.get
+    labels = label(keys.WARM_POOL), label(keys.TEMPLATE_REF_HASH), label(keys.CREATED_BY)
+    annotations = annotation(keys.POD_NAME, ""), annotation(keys.TRACE_CONTEXT)
     return meta.uid, meta.generation, meta.leaving, owner.uid if owner else None, labels, annotations
 
 
@@ -131,7 +143,7 @@ class Triggers:
     def connect(self) -> None:
         caches = self.observer.caches
         caches.sandboxes.subscribe(self._sandbox)
-        self.loop.on(caches.sandboxes, lambda sandbox: (sandbox.metadata.key,), reduce=concerns, priority=lane)
+        caches.sandboxes.subscribe(self._wanted)
         caches.pods.subscribe(self._pod)
         caches.services.subscribe(self._service)
         caches.volume_claims.subscribe(self._volume_claim)
@@ -152,6 +164,12 @@ class Triggers:
         if old.status != new.status and notes.told is not None and notes.told != new.status:
             pause = notes.dispute(self.clock.monotonic(), self.options.moment)
             self.loop.wake(new.metadata.key, "another status", lane(new), after=pause)
+
+    def _wanted(self, old: Sandbox | None, new: Sandbox | None) -> None:
+        before, after = None if old is None else concerns(old), None if new is None else concerns(new)
+        one = new or old
+        if before != after and one is not None:
+            self.loop.wake(one.metadata.key, Sandbox.kind, lane_of_change(old, new))
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
         for sandbox in self._sandboxes_of_pod(old, new):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.core import PersistentVolumeClaim, Service
@@ -28,7 +29,7 @@ class Holding(Enum):
     OTHER = "somebody else"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what is worked out is remembered beside the fields
 class SandboxView:
     sandbox: Sandbox
     owned: tuple[Pod, ...] = ()  # every pod that this sandbox controls, by name
@@ -39,7 +40,7 @@ class SandboxView:
     owner_alive: bool = False  # the controlling owner, an extension, exists with that very uid
     leaving: frozenset[Uid] = frozenset()  # objects that are being deleted, or that we asked to
 
-    @property
+    @cached_property
     def pod(self) -> Pod | None:
         """The one pod: ours if there is one, else the one of the expected name. None as well if several are ours and
         none of them has the expected name."""
@@ -51,25 +52,25 @@ class SandboxView:
             return expected
         return None
 
-    @property
+    @cached_property
     def expected(self) -> Pod | None:
         """Where the annotation leads nowhere, the sandbox's own name counts."""
         return self.tracked if self.tracked is not None else self.named
 
-    @property
+    @cached_property
     def own_pod(self) -> Pod | None:
         pod = self.pod
         return pod if pod is not None and holding(pod, self.sandbox) is Holding.OURS else None
 
-    @property
+    @cached_property
     def staying(self) -> tuple[Pod, ...]:
-        return tuple(pod for pod in self.owned if not self.departing(pod))
+        return tuple([pod for pod in self.owned if not self.departing(pod)])
 
     @property
     def ambiguous(self) -> bool:
         return self.pod is None and len(self.owned) > 1
 
-    @property
+    @cached_property
     def own_service(self) -> Service | None:
         """The Service that is ours and stays."""
         service = self.service

@@ -41,6 +41,7 @@ from sandpool.local.objects.patching import check_type, patched
 from sandpool.local.objects.prepare import check_kind, check_names, settle_namespace, stamp
 from sandpool.local.objects.scaling import scale_of, scaled
 from sandpool.local.objects.strategy import strategy_of
+from sandpool.local.objects.typed import Typed
 from sandpool.local.objects.watching import Departed, RawEvent, Watch
 from sandpool.local.store.port import Store
 from sandpool.local.store.record import Record
@@ -75,6 +76,7 @@ class Objects:
         self._log = Acknowledged(store)
         self._memo = Memo()
         self._departed = Departed()
+        self.typed = Typed()  # for whoever serves them in this process
 
     # Reading.
 

@@ -1,8 +1,9 @@
 """Forgetting rows that nobody can ask for any more.
 
 Above the floor the log is complete: every change there still has the row before it, so history survives a restart. Below
-it only live rows remain. The floor moves up in small steps that ride on ordinary commits, never into the last `window`
-revisions, and never past the newest row, whose id is what keeps revisions from being given twice.
+it only live rows remain. The floor moves up in small steps, never into the last `window` revisions, and never past the newest
+row, whose id is what keeps revisions from being given twice. A lull is the time for it; only where no lull comes, and a quarter
+of a window has gathered, steps ride on commits, for which somebody waits.
 """
 
 from __future__ import annotations
@@ -18,9 +19,15 @@ def next_floor(floor: Revision, newest: Revision, window: int, writes: int) -> R
     """Where a commit of so many writes should move the floor; None: nowhere yet. Twice as far as the log grows by it, so
     that it catches up, and not for a handful of rows."""
     highest = newest - max(window, 1)
-    if highest - floor < SMALLEST_STEP:
+    if highest - floor < max(SMALLEST_STEP, window // 4):
         return None
     return Revision(min(highest, floor + max(SMALLEST_STEP, 2 * writes)))
+
+
+def floor_in_a_lull(floor: Revision, newest: Revision, window: int) -> Revision | None:
+    """Where to move it when nobody waits for a commit: one small step, because somebody may come."""
+    highest = newest - max(window, 1)
+    return None if highest - floor < SMALLEST_STEP else Revision(min(highest, floor + SMALLEST_STEP))
 
 
 def move_floor(connection: sqlite3.Connection, floor: Revision, target: Revision) -> None:

@@ -197,8 +197,9 @@ class Store:
         await future
 
     def _compare(self, key: str, expected: Revision) -> Record | None:
-        check_key(key)
         current = self.newest(key)
+        if current is None:
+            check_key(key)
         if (NO_REVISION if current is None else current.revision) != expected:
             raise Stale(key, current)
         return current

@@ -14,11 +14,12 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from sandpool.local.store.checkpoint import Checkpointer
-from sandpool.local.store.compaction import move_floor, next_floor
+from sandpool.local.store.compaction import floor_in_a_lull, move_floor, next_floor
 from sandpool.local.store.log import Commit, Unit
 from sandpool.model.metadata import Revision
 
 _COLUMNS = 6
+_LULL: Final = 0.05  # seconds without anything to commit
 _ROW_COST: Final = 4096  # about what a row takes in the write-ahead log beside its value
 
 
@@ -28,7 +29,7 @@ def _insert(rows: int) -> str:
 
 
 # Each statement gives up the interpreter's lock and must get it back from a busy loop, so few of them hold many rows.
-_INSERTS: Final = tuple((rows, _insert(rows)) for rows in (64, 8, 1))
+_INSERTS: Final = tuple((rows, _insert(rows)) for rows in (256, 128, 64, 32, 16, 8, 4, 2, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Writer:
         self._connection = connection
         self._checkpointer = checkpointer
         self._bounds = bounds
-        self._floor = floor
+        self._floor = self._newest = floor
         self._backlog: deque[Unit] = deque()
         self._stopping = False
         self._discarding = False
@@ -81,6 +82,7 @@ class Writer:
                 continue
             batch = self._batch()
             if not batch:
+                self._tidy()
                 continue
             try:
                 commit = self._commit(batch)
@@ -96,7 +98,7 @@ class Writer:
         """Takes all that is there; waits only if there is nothing to do."""
         idle = not self._backlog and not self._stopping
         try:
-            item = self.queue.get(block=idle)
+            item = self.queue.get(block=idle, timeout=None if self._lull_floor() is None else _LULL)
             while True:
                 if isinstance(item, list):
                     self._backlog.extend(item)
@@ -108,6 +110,30 @@ class Writer:
                 item = self.queue.get_nowait()
         except Empty:
             return
+
+    def _lull_floor(self) -> Revision | None:
+        return None if self._resting else floor_in_a_lull(self._floor, self._newest, self._bounds.window)
+
+    def _tidy(self) -> None:
+        """Nobody waits: forgets in a transaction of its own what commits would have to carry. It is not urgent, so whatever
+        goes wrong is left for the next commit to meet."""
+        target = self._lull_floor()
+        if target is None or self._stopping:
+            return
+        connection = self._connection
+        self._checkpointer.begin()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            move_floor(connection, self._floor, target)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._resting = True
+            return
+        self._checkpointer.ended((target - self._floor) * _ROW_COST)
+        self._floor = target
+        self._checkpointer.relieve(connection)
 
     def _batch(self) -> list[Unit]:
         """The next units, at least one if there is any: a unit is never split."""
@@ -139,6 +165,7 @@ class Writer:
                 connection.execute("ROLLBACK")
             raise
         self._resting = False
+        self._newest = newest
         self._floor = target or self._floor
         self._checkpointer.ended(size + writes * _ROW_COST)
         return Commit(len(batch), writes, time.perf_counter() - began, self._floor)

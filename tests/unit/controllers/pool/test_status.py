@@ -124,9 +124,14 @@ def test_the_patch_is_for_this_very_pool_and_writes_zeros() -> None:
     assert change["path"] == "/status"
 
 
-def status(ready: int = 1, generation: int = 1, reason: str = "UpToDate") -> SandboxWarmPoolStatus:
-    condition = Condition(type="Progressing", status="False", last_transition_time=NOW, reason=reason, message="m")
-    return SandboxWarmPoolStatus(ready_replicas=ready, observed_generation=generation, conditions=(condition,))
+def status(
+    ready: int = 1, generation: int = 1, reason: str = "UpToDate", *, full: bool = False
+) -> SandboxWarmPoolStatus:
+    conditions = (
+        Condition(type="Progressing", status="False", last_transition_time=NOW, reason=reason, message="m"),
+        Condition(type="Ready", status=str(full), last_transition_time=NOW, reason="MembersReady", message="m"),
+    )
+    return SandboxWarmPoolStatus(ready_replicas=ready, observed_generation=generation, conditions=conditions)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +139,9 @@ def status(ready: int = 1, generation: int = 1, reason: str = "UpToDate") -> San
     [
         (status(), status(generation=2), Haste.NOW),
         (status(0), status(1), Haste.SOON),
+        (status(0), status(3, full=True), Haste.NOW),
+        (status(2), status(3, full=True), Haste.LATER),
+        (status(0), status(0, full=True), Haste.LATER),
         (status(2), status(0), Haste.SOON),
         (status(2), status(3), Haste.LATER),
         (status(), status(reason="NotProgressing"), Haste.SOON),

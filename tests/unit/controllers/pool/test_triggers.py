@@ -51,3 +51,10 @@ def test_the_first_and_the_last_ready_member_are_news() -> None:
 
 def test_during_a_rollout_every_ready_member_counts() -> None:
     assert after(UNREADY, ONE, others=[*MANY, ready(9, stale=True)]) == 0.0
+
+
+def test_the_member_that_fills_a_pool_of_which_none_was_ready_is_news() -> None:
+    full, missing = a_roster([*MANY, ONE]), a_roster([*MANY, ONE, a_member(9)])
+    assert wake_after(UNREADY, ONE, False, full, 1.0, told_empty=True) == 0.0
+    assert wake_after(UNREADY, ONE, False, missing, 1.0, told_empty=True) == 1.0
+    assert wake_after(UNREADY, ONE, False, full, 1.0, told_empty=False) == 1.0

@@ -1,0 +1,28 @@
+"""What pods and nodes use, as Kubernetes' metrics API names it. These are computed when asked for and never stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandpool.model.raw import RawObject
+from sandpool.model.resource import Column, Resource
+
+GROUP = "metrics.k8s.io"
+VERSION = "v1beta1"
+
+
+def _columns(usage: str) -> tuple[Column, ...]:
+    return (
+        Column("CPU", "string", f".{usage}.cpu"),
+        Column("Memory", "string", f".{usage}.memory"),
+        Column("Window", "string", ".window"),
+    )
+
+
+POD_METRICS: Resource[RawObject] = Resource(
+    GROUP, VERSION, "pods", "PodMetrics", RawObject, columns=_columns("containers[0].usage")
+)
+NODE_METRICS: Resource[RawObject] = Resource(
+    GROUP, VERSION, "nodes", "NodeMetrics", RawObject, namespaced=False, columns=_columns("usage")
+)
+MEASURED: tuple[Resource[Any], ...] = (NODE_METRICS, POD_METRICS)
