@@ -21,8 +21,9 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-# Most tests of the command are about objects; those about real pods name their backend, and the README is tried as it is.
+# Most tests of the command are about objects; those about real pods or the first pool name what they want, and the README is tried as it is.
 os.environ["SANDPOOL_BACKEND"] = "hollow"
+os.environ["SANDPOOL_POOL"] = "none"
 
 COUNTED = ("kubectl", "kube", "node", "root", "ordinary_user", "long")
 

@@ -19,6 +19,7 @@ import yaml
 from sandpool.assembly.installation import rules
 from sandpool.assembly.installation.access import RBAC
 from sandpool.assembly.installation.objects import objects
+from sandpool.assembly.installation.router import router
 from sandpool.assembly.installation.settings import Settings
 from sandpool.model.crds import crds, to_yaml
 from sandpool.model.names import LABEL
@@ -38,6 +39,7 @@ STRICTER: dict[str, dict[str, Any]] = {
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
     "replicas": {"minimum": 0},
+    "router.replicas": {"minimum": 0},
     "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
 }
 TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
@@ -46,12 +48,18 @@ TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "o
 def files() -> dict[Path, str]:
     """Every file, whole."""
     values = CHART.joinpath("values.yaml").read_text()
-    permissions = [body for body in objects(Settings()) if body["apiVersion"].startswith(RBAC)]
+    permissions = {
+        part: [body for body in made if body["apiVersion"].startswith(RBAC)]
+        for part, made in (("controller", objects(Settings(router=False))), ("router", router(Settings())))
+    }
     return {
         **{CHART / "crds" / f"{one['metadata']['name']}.yaml": to_yaml(one) for one in crds()},
         CHART / "files/rules.yaml": _rules(),
         CHART / "values.schema.json": json.dumps(_schema(values), indent=2) + "\n",
-        ROOT / "deploy/rbac/controller.yaml": "".join(f"---\n{to_yaml(body)}" for body in permissions),
+        **{
+            ROOT / f"deploy/rbac/{part}.yaml": "".join(f"---\n{to_yaml(body)}" for body in bodies)
+            for part, bodies in permissions.items()
+        },
         ROOT / "docs/reference/helm-values.md": _page(values),
         ROOT / "docs/reference/permissions.md": _permissions(),
     }
@@ -65,6 +73,10 @@ def _rules() -> str:
         "places": rules.PLACES,
         "own": rules.OWN,
         "storage": rules.STORAGE,
+        "router": rules.ROUTER_NAMESPACED,
+        "routerActivity": rules.ROUTER_ACTIVITY,
+        "routerCluster": rules.ROUTER_CLUSTER,
+        "users": rules.USERS,
     }
     head = "# Made by tools/deploy_files.py from src/sandpool/assembly/installation/rules.py, which also says why.\n"
     return head + to_yaml({scope: [rule.body() for rule in table] for scope, table in scopes.items()})
@@ -122,9 +134,9 @@ def _page(values: str) -> str:
 
 def _permissions() -> str:
     head = (
-        "# Permissions of the controller\n\n"
-        "All of them, and what each is for. `sandpool install` and the Helm chart grant these and no others; a test "
-        "compares them with\nevery call in the code. This page is made from `assembly/installation/rules.py` by "
+        "# Permissions of the controller and of the router\n\n"
+        "All of them, and what each is for. `sandpool install` and the Helm chart grant these and no others; tests "
+        "compare them with\nevery call in the code. This page is made from `assembly/installation/rules.py` by "
         "`tools/deploy_files.py`.\n"
     )
     scopes = (
@@ -133,6 +145,10 @@ def _permissions() -> str:
         ("On what is in no namespace", rules.CLUSTER),
         ("In the controller's own namespace", rules.OWN),
         ("Only with `rbac.adoptStorage` of the Helm chart", rules.STORAGE),
+        ("Of the router: in every namespace, or in each one that is served", rules.ROUTER_NAMESPACED),
+        ("Of the router: there too, unless `--no-activity`", rules.ROUTER_ACTIVITY),
+        ("Of the router: on what is in no namespace", rules.ROUTER_CLUSTER),
+        ("Of users of sandboxes: part of `edit`, the role of Kubernetes", rules.USERS),
     )
     return head + "".join(f"\n## {title}\n\n{_table(table)}" for title, table in scopes)
 

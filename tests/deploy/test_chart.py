@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from sandpool.assembly.installation.objects import objects
-from sandpool.assembly.installation.rules import CLUSTER, CORE, DEFINITIONS, STORAGE
+from sandpool.assembly.installation.rules import CLUSTER, CORE, DEFINITIONS, ROUTER_NAMESPACED, STORAGE
 from sandpool.assembly.installation.settings import Settings
 from sandpool.cli.controller import controller
 from sandpool.cli.default_flags import DefaultFlags
-from sandpool.cli.main import app
+from sandpool.cli.main import build
+from sandpool.cli.router import router
 from sandpool.model.blueprint import secure_pod_spec
 from sandpool.model.container_defaults import STANDARD, ContainerDefaults, amounts
 from sandpool.model.template import SandboxTemplate
@@ -71,6 +72,22 @@ VARIANTS = {
             "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}], "metricsFrom": [{"podSelector": {}}]},
         },
     },
+    "a router with everything": {
+        "watchNamespaces": ["red"],
+        "podLabels": {"app": "stolen", "example.org/team": "red"},
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "router": {
+            "name": "way-in",
+            "replicas": 3,
+            "tokenKeysSecret": "other",
+            "tlsSecret": "certificate",
+            "url": "https://boxes.example.org",
+            "trustPortForward": True,
+            "audit": False,
+            "activity": False,
+            "extraArgs": ["--allowed-host=boxes.example.org"],
+        },
+    },
     "as little as possible": {
         "replicas": 1,
         "leaderElection": False,
@@ -80,6 +97,7 @@ VARIANTS = {
         "podDisruptionBudget": {"enabled": False},
         "service": {"enabled": False},
         "networkPolicy": {"enabled": False},
+        "router": {"enabled": False},
         "resources": {"requests": None, "limits": None},
         "podSecurityContext": {},
         "logFormat": "text",
@@ -113,6 +131,16 @@ def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
         assert body == right[identity], identity
 
 
+def of_component(found: list[dict[str, Any]], component: str = "controller") -> list[dict[str, Any]]:
+    label = "app.kubernetes.io/component"
+    return [body for body in found if body["metadata"].get("labels", {}).get(label) == component]
+
+
+def deployment_of(found: list[dict[str, Any]], component: str = "controller") -> dict[str, Any]:
+    (deployment,) = (body for body in of_component(found, component) if body["kind"] == "Deployment")
+    return deployment
+
+
 def test_lint(tmp_path: Path) -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), home=tmp_path).stdout
 
@@ -136,24 +164,24 @@ def test_by_default_it_has_all_but_the_namespace(tmp_path: Path) -> None:
 
 
 def test_in_some_namespaces_there_are_roles_only(tmp_path: Path) -> None:
-    found = with_values({"watchNamespaces": ["red", "blue"]}, tmp_path)
+    found = of_component(with_values({"watchNamespaces": ["red", "blue"]}, tmp_path))
     cluster = [rule for body in found if body["kind"] == "ClusterRole" for rule in body["rules"]]
     assert cluster == [rule.body() for rule in CLUSTER]
     roles = {body["metadata"]["namespace"] for body in found if body["kind"] == "Role" and len(body["rules"]) > 2}
     assert roles == {"red", "blue"}
-    (deployment,) = (body for body in found if body["kind"] == "Deployment")
+    deployment = deployment_of(found)
     assert "--watch-namespaces=red,blue" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 def test_for_sandboxes_alone_nothing_else_is_granted(tmp_path: Path) -> None:
-    found = with_values({"extensions": False}, tmp_path)
+    found = of_component(with_values({"extensions": False}, tmp_path))
     (role,) = (body for body in found if body["kind"] == "ClusterRole")
     assert role["rules"] == [rule.body() for rule in (*CORE, *DEFINITIONS)]
 
 
 def test_the_controller_knows_its_arguments(variant: list[dict[str, Any]]) -> None:
-    (deployment,) = (body for body in variant if body["kind"] == "Deployment")
-    command, given, *_ = app.parse_args(
+    deployment = deployment_of(variant)
+    command, given, *_ = build().parse_args(
         deployment["spec"]["template"]["spec"]["containers"][0]["args"], exit_on_error=False, print_error=False
     )
     assert command is controller
@@ -163,6 +191,43 @@ def test_the_controller_knows_its_arguments(variant: list[dict[str, Any]]) -> No
         ):  # fmt: skip
             if hasattr(flags, check):
                 getattr(flags, check)()
+
+
+def test_the_router_knows_its_arguments(variant: list[dict[str, Any]]) -> None:
+    for deployment in (body for body in of_component(variant, "router") if body["kind"] == "Deployment"):
+        command, given, *_ = build().parse_args(
+            deployment["spec"]["template"]["spec"]["containers"][0]["args"], exit_on_error=False, print_error=False
+        )
+        assert command is router
+        for flags in given.arguments.values():
+            for check in ("served", "certificate", "base", "allowed"):
+                if hasattr(flags, check):
+                    getattr(flags, check)()
+
+
+def test_the_router_can_be_elsewhere_or_nowhere(tmp_path: Path) -> None:
+    for values in ({"enabled": False}, {"namespace": "edge"}):
+        assert of_component(with_values({"router": values}, tmp_path), "router") == []
+
+
+def test_without_notes_of_activity_the_router_changes_nothing(tmp_path: Path) -> None:
+    found = of_component(with_values(VARIANTS["a router with everything"], tmp_path), "router")
+    rules = [rule for body in found if body["kind"] in ("Role", "ClusterRole") for rule in body["rules"]]
+    assert next(rule.body() for rule in ROUTER_NAMESPACED) in rules
+    assert not any("patch" in rule["verbs"] for rule in rules)
+
+
+def test_sandboxes_let_the_router_in(tmp_path: Path) -> None:
+    """By the label that the NetworkPolicy of templates asks for, whatever labels an operator adds."""
+    for values in ({}, VARIANTS["a router with everything"]):
+        found = with_values(values, tmp_path)
+        labels = deployment_of(found, "router")["spec"]["template"]["metadata"]["labels"]
+        assert labels["app"] == "sandbox-router"
+        (service,) = (body for body in of_component(found, "router") if body["kind"] == "Service")
+        assert service["metadata"]["name"] == "sandbox-router-svc"
+        assert service["spec"]["selector"].items() <= labels.items()
+        controller_labels = deployment_of(found)["spec"]["template"]["metadata"]["labels"]
+        assert not service["spec"]["selector"].items() <= controller_labels.items()
 
 
 @pytest.mark.parametrize(
@@ -182,9 +247,9 @@ def test_default_limits_reach_the_controller(
     values: dict[str, str] | None, defaults: ContainerDefaults, tmp_path: Path
 ) -> None:
     found = with_values({"hardening": values}, tmp_path)
-    (deployment,) = (body for body in found if body["kind"] == "Deployment")
+    deployment = deployment_of(found)
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    _, given, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    _, given, *_ = build().parse_args(arguments, exit_on_error=False, print_error=False)
     flags = given.arguments.get("defaults", DefaultFlags())
     assert flags.defaults() == defaults
 
@@ -198,7 +263,7 @@ def test_storage_can_be_adopted_where_an_operator_says_so(tmp_path: Path) -> Non
 
 
 def test_monitoring(tmp_path: Path) -> None:
-    found = {body["kind"]: body for body in with_values(VARIANTS["everything"], tmp_path)}
+    found = {body["kind"]: body for body in of_component(with_values(VARIANTS["everything"], tmp_path))}
     (service, monitor) = (found[kind] for kind in ("Service", "ServiceMonitor"))
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert [each["port"] for each in monitor["spec"]["endpoints"]] == [
@@ -217,7 +282,7 @@ def test_monitoring(tmp_path: Path) -> None:
 
 def test_labels_that_select_cannot_be_taken_away(tmp_path: Path) -> None:
     found = with_values(VARIANTS["everything"], tmp_path)
-    (deployment,) = (body for body in found if body["kind"] == "Deployment")
+    deployment = deployment_of(found)
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert labels["example.org/team"] == "red"
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
@@ -275,11 +340,12 @@ def test_the_pods_keep_the_strictest_standard(server: KubeServer, kubectl: Kubec
     """Pod Security admission of the real server, on the pod that the Deployment makes."""
     text = sandpool("install", "--dry-run", "--namespace", "strict").stdout
     kubectl("apply", "--server-side", "-f", "-", stdin=text)
-    (deployment,) = (body for body in documents(text) if body["kind"] == "Deployment")
-    pod = {"apiVersion": "v1", "kind": "Pod", **deployment["spec"]["template"]}
-    pod["metadata"] = {"name": "one", **pod["metadata"]}
+    deployment = deployment_of(documents(text))
     pods = "/api/v1/namespaces/strict/pods?dryRun=All"
-    assert server.request("POST", pods, pod)["metadata"]["name"] == "one"
+    for deployment in (deployment_of(documents(text), "router"), deployment_of(documents(text))):
+        pod = {"apiVersion": "v1", "kind": "Pod", **deployment["spec"]["template"]}
+        pod["metadata"] = {"name": "one", **pod["metadata"]}
+        assert server.request("POST", pods, pod)["metadata"]["name"] == "one"
     pod["spec"]["containers"][0]["securityContext"].pop("allowPrivilegeEscalation")
     with pytest.raises(OSError, match="403"):  # so the server does look
         server.request("POST", pods, pod)

@@ -26,7 +26,7 @@ def test_every_namespaced_object_says_where_it_is(capsys: pytest.CaptureFixture[
 
 def test_the_image_is_the_given_one(capsys: pytest.CaptureFixture[str]) -> None:
     text = str(printed(capsys, "--image", "example.org/x@sha256:" + "1" * 64))
-    assert text.count("'image': 'example.org/x@sha256:") == 1
+    assert text.count("'image': 'example.org/x@sha256:") == 2
     assert capsys.readouterr().err == ""
 
 
@@ -80,3 +80,11 @@ def test_mistakes(arguments: list[str], said: str, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
+
+
+def test_the_router_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with_it, without = printed(capsys, "--image", "x"), printed(capsys, "--image", "x", "--no-router")
+    kinds = sorted(kind for kind, *_ in with_it.keys() - without.keys())
+    access = ["ClusterRole", "ClusterRole", "ClusterRoleBinding"]
+    assert kinds == [*access, "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"]
+    assert ("Service", "agent-sandbox-system", "sandbox-router-svc") in with_it

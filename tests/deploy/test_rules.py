@@ -17,6 +17,8 @@ from sandpool.assembly.installation import rules
 from sandpool.assembly.installation.rules import Rule
 from sandpool.model import kinds
 from sandpool.model.resource import Resource
+from sandpool.router import reviews
+from sandpool.router.ports import Caller
 
 SOURCE = Path(rules.__file__).parents[2]
 FILES = [*sorted((SOURCE / "controllers").rglob("*.py")), SOURCE / "loop/events.py", SOURCE / "loop/lease.py"]
@@ -94,7 +96,12 @@ def test_nothing_is_granted_twice() -> None:
     assert len(every) == len(set(every))
 
 
-@pytest.mark.parametrize("rule", [*rules.NAMESPACED, *rules.CLUSTER, *rules.OWN], ids=lambda rule: rule.resource)
+ROUTER = (*rules.ROUTER_NAMESPACED, *rules.ROUTER_ACTIVITY, *rules.ROUTER_CLUSTER, *rules.USERS)
+
+
+@pytest.mark.parametrize(
+    "rule", [*rules.NAMESPACED, *rules.CLUSTER, *rules.OWN, *ROUTER], ids=lambda rule: rule.resource
+)
 def test_no_rule_is_wide(rule: Rule) -> None:
     assert rule.why
     assert not {rule.group, rule.resource, *rule.verbs} & {"*"}
@@ -123,3 +130,22 @@ def test_calls_whose_kind_is_a_variable_are_known() -> None:
             ):
                 found.add(str(path.relative_to(SOURCE)))
     assert found == {"controllers/sandbox/apply.py", "controllers/claim/prepare.py"}
+
+
+def test_the_router_has_what_its_code_uses() -> None:
+    """Its reads are those of its cache; its writes are calls with a kind as their first argument."""
+    found = {(kinds.SANDBOXES.group, kinds.SANDBOXES.plural, verb) for verb in ("list", "watch")}
+    named = {**KINDS, "TOKEN_REVIEWS": reviews.TOKEN_REVIEWS, "ACCESS_REVIEWS": reviews.ACCESS_REVIEWS}
+    for path in sorted((SOURCE / "router").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            resource = named.get(word(node.args[0])) if isinstance(node, ast.Call) and node.args else None
+            if resource is not None and isinstance(node, ast.Call) and word(node.func) in CALLS:
+                found.add((resource.group, resource.plural, word(node.func)))
+    assert found == granted((*rules.ROUTER_NAMESPACED, *rules.ROUTER_ACTIVITY, *rules.ROUTER_CLUSTER))
+
+
+def test_the_right_to_use_sandboxes_is_the_one_that_the_router_asks_about() -> None:
+    asked = reviews.access_review(Caller("somebody"), "team")["spec"]["resourceAttributes"]
+    (right,) = granted(rules.USERS)
+    assert right == (asked["group"], f"{asked['resource']}/{asked['subresource']}", asked["verb"])
+    assert right not in granted((*rules.NAMESPACED, *rules.CLUSTER, *rules.OWN, *rules.ROUTER_NAMESPACED))

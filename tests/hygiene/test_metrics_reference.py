@@ -9,6 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from sandpool.telemetry import families
 from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.router_metrics import RouterMetrics
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 Line = tuple[str, str, tuple[str, ...]]
@@ -16,7 +17,9 @@ Line = tuple[str, str, tuple[str, ...]]
 
 def declared() -> set[Line]:
     found: set[Line] = set()
-    for metric in Metrics().registry._names_to_collectors.values():
+    registry = Metrics().registry
+    RouterMetrics(registry)
+    for metric in registry._names_to_collectors.values():
         assert isinstance(metric, MetricWrapperBase)
         found.add(line(metric._name, metric._type, metric._labelnames))
     return found | {

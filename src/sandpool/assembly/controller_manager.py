@@ -24,14 +24,13 @@ from sandpool.assembly.controllers import ControllerOptions, Telling
 from sandpool.assembly.exposition import exposed
 from sandpool.assembly.health import Health
 from sandpool.assembly.installation.rules import LEASE
-from sandpool.assembly.lifetimes import beside, first_error
+from sandpool.assembly.lifetimes import beside, ungrouped
 from sandpool.assembly.pages import Address, Handler, Page, Pages
 from sandpool.assembly.preflight import Preflight
 from sandpool.assembly.profiles import profile_pages
 from sandpool.assembly.scopes import scoped
 from sandpool.assembly.story_pages import story_pages
 from sandpool.kube.config import Config
-from sandpool.kube.errors import SandpoolError
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_config
 from sandpool.kube.lanes import Lane
@@ -100,6 +99,7 @@ async def serve(
 ) -> None:
     """Runs until `stop`. Whatever part fails ends all of it, with that part's error. `env` is for credential plugins."""
     clock, telling = SystemClock(), Telling(tracer=tracer)
+    telling.metrics.show_process()
     async with _connected(config, options, clock, telling.metrics, env) as apis:
         elector = _elector(options, config, apis, clock, telling.metrics)
         recorder = _recorder(apis.work, clock, telling.metrics) if options.events else None
@@ -232,7 +232,5 @@ def serve_until_stopped(options: ManagerOptions, tracer: Tracer | None = None) -
             loop.add_signal_handler(number, stop.set)
         await serve(options, config, stop, os.environ, tracer or NullTracer())
 
-    try:
+    with ungrouped():
         uvloop.run(main())
-    except* (SandpoolError, OSError) as group:
-        raise first_error(group) from None

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from sandpool.assembly import followed
+from sandpool.assembly.alike import Alike
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.staleness import Staleness
@@ -35,6 +36,7 @@ from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.lease import Elector
 from sandpool.loop.manager import Parts
 from sandpool.loop.reflector import Reflector
+from sandpool.loop.rush import Rush
 from sandpool.loop.writes import Writes
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
@@ -86,7 +88,7 @@ class Caches:
     """What the controllers know of the cluster. Claims are listed before sandboxes: whoever shows a claim shows its sandbox."""
 
     claims: Cache[SandboxClaim] = field(default_factory=lambda: Cache(kinds.CLAIMS))
-    sandboxes: Cache[Sandbox] = field(default_factory=lambda: Cache(kinds.SANDBOXES))
+    sandboxes: Cache[Sandbox] = field(default_factory=lambda: Cache(kinds.SANDBOXES, keep=Alike()))
     pools: Cache[SandboxWarmPool] = field(default_factory=lambda: Cache(kinds.POOLS))
     templates: Cache[SandboxTemplate] = field(default_factory=lambda: Cache(kinds.TEMPLATES))
     policies: Cache[NetworkPolicy] = field(default_factory=lambda: Cache(kinds.NETWORK_POLICIES))
@@ -123,6 +125,7 @@ class Controllers:
     pool: PoolController
     claim: ClaimController
     reflectors: tuple[Reflector[Any], ...]
+    rush: Rush  # whether anybody waits for something
     namespace: str = ""
 
     def parts(self, elector: Elector | None = None) -> Parts:
@@ -157,7 +160,10 @@ def assemble(
     writes = Writes(Narrated(api, tracer), caches.all(), gate)
     workshop = _Workshop(writes, caches, assigner, clock, telling, options)
     claim = workshop.claim()
-    pool = workshop.pool(random, claim.wake)
+    pool, sandbox, template = workshop.pool(random, claim.wake), workshop.sandbox(), workshop.template()
+    rush = Rush()
+    for loop in (claim.loop, pool.loop, sandbox.loop, template.loop):
+        loop.share(rush)
     tracked = (caches.pods, caches.services) if options.tracked_only else ()
     reflectors = tuple(
         Reflector(
@@ -165,7 +171,7 @@ def assemble(
         )
         for cache in caches.all()
     )
-    return Controllers(caches, assigner, workshop.sandbox(), workshop.template(), pool, claim, reflectors, namespace)
+    return Controllers(caches, assigner, sandbox, template, pool, claim, reflectors, rush, namespace)
 
 
 class _Workshop:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shlex
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,11 @@ class DataDir:
         return self.root / "sandpool.log"
 
     @property
+    def audit(self) -> Path:
+        """Who used which sandbox through the router, and when."""
+        return self.root / "audit.log"
+
+    @property
     def node(self) -> Path:
         """Images, volumes, and what is left of pods."""
         return self.root / "node"
@@ -101,6 +107,20 @@ class DataDir:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in missing:
             _sync(folder.parent)
+        self._keep_to_ourselves()
+
+    def _keep_to_ourselves(self) -> None:
+        """Whoever can write here can put a link, another key or another cluster in the place of ours."""
+        found = self.root.stat()
+        writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if found.st_uid == os.geteuid():
+            if writable:
+                self.root.chmod(stat.S_IMODE(found.st_mode) & ~writable)
+        elif found.st_uid != 0 or writable:
+            raise DataDirError(
+                f"data directory {self.root} belongs to another user, who could change what is in it. "
+                "Give it to yourself with chown, or choose another with --data-dir."
+            )
 
     def _claim_fresh(self) -> None:
         """Several may do this at once, or one may be cut off in the middle: the version is there before anything else."""

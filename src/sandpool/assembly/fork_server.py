@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sandpool.boxd.forked import serve_forked
+from sandpool.boxd.forked import rehearse, serve_forked
 from sandpool.local.backends.namespaces.forked.forkserver import main
 
 
 def run() -> None:
+    rehearse()
     main(serve_forked)

@@ -7,8 +7,8 @@ and everything inside it, and its error is what remains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from sandpool.kube.errors import SandpoolError
@@ -19,11 +19,15 @@ Work = Coroutine[Any, Any, None]
 @asynccontextmanager
 async def beside(**parts: Work) -> AsyncIterator[None]:
     """Runs these parts while the body runs, and cancels them at its end. They must not end before."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_endless(work, name), name=name) for name, work in parts.items()]
-        yield
-        for task in tasks:
-            task.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_endless(work, name), name=name) for name, work in parts.items()]
+            yield
+            for task in tasks:
+                task.cancel()
+    finally:
+        for work in parts.values():
+            work.close()  # of a body that ended at once some have not even begun
 
 
 async def reached(event: asyncio.Event, stop: asyncio.Event) -> bool:
@@ -41,6 +45,18 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+@contextmanager
+def ungrouped() -> Iterator[None]:
+    """What a user can be told leaves as itself. Before Python 3.11.4 `except*` would put a group around it again."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        told, other = group.split((SandpoolError, OSError))
+        if told is None or other is not None:
+            raise
+        raise first_error(told) from None
 
 
 async def _endless(work: Work, name: str) -> None:

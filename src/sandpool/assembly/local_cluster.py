@@ -8,7 +8,6 @@ acknowledged is left undone.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import uuid
@@ -20,15 +19,22 @@ from datetime import timedelta
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
 from sandpool.assembly.controllers import ControllerOptions, Telling
 from sandpool.assembly.data_dir import DataDir, Lock
-from sandpool.assembly.lifetimes import Work, beside, first_error
+from sandpool.assembly.first_pool import NO_POOLS, FirstPools, make_pools
+from sandpool.assembly.foreseen import ForeseenApi
+from sandpool.assembly.interpreter import settle_interpreter
+from sandpool.assembly.lifetimes import Work, beside, ungrouped
 from sandpool.assembly.local_control import LocalControl
+from sandpool.assembly.local_router import LocalRouter, RouterGround, RouterPlace
 from sandpool.assembly.machine import BackendName, Machine, MachineOptions, machine
 from sandpool.assembly.open_files import allow_open_files
+from sandpool.assembly.router_pod import remove_router_pod
+from sandpool.assembly.router_streams import RouterNode, RouterStreams
 from sandpool.kube.errors import SandpoolError
 from sandpool.kube.nearby import Running
 from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.access.directory import Access, open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
 from sandpool.local.apiserver.streams.serving import PodStreams
@@ -64,6 +70,9 @@ class LocalOptions:
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
+    pools: FirstPools = NO_POOLS
+    router_host: str = "127.0.0.1"
+    router_port: int | None = None  # None: no router; also where pods hold nothing to reach
     events: bool = True  # whether controllers tell what they do as Events
     tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
@@ -110,18 +119,26 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
     """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
     clock, telling = SystemClock(), Telling(tracer=options.tracer)
     async with _ground(options.data_dir, clock, telling.metrics) as ground:
-        api = LocalApi(ground.objects)
+        api = ForeseenApi(ground.objects)
+        await remove_router_pod(api)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
         async with (
             beside(**_housekeeping(ground, clock, options)),
             _node(options, api, clock, telling) as node,
         ):
             control = _control(options, api, node, clock, telling)
-            server = _server(options, ground, access, control, node, telling, clock)
-            async with _listening(server, options), control.running(stop) if control else nullcontext():
+            router = _router(options, ground, api, access, control, node, telling, clock)
+            runtime = _runtime(node, router, clock)
+            server = _server(options, ground, access, control, runtime, telling, clock)
+            async with (
+                _listening(server, options),
+                control.running(stop) if control else nullcontext(),
+                _routing(router, options) as way_in,
+            ):
                 write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
                 if not stop.is_set():
-                    running = _running(options, server, clock)
+                    await make_pools(api, options.pools)
+                    running = _running(options, server, way_in, clock)
                     ground.lock.publish(running)
                     ready(LocalCluster(api, running))
                 await stop.wait()
@@ -167,7 +184,7 @@ def _server(
     ground: _Ground,
     access: Access,
     control: LocalControl | None,
-    node: Machine | None,
+    runtime: Runtime,
     telling: Telling,
     clock: Clock,
 ) -> ApiServer:
@@ -178,15 +195,60 @@ def _server(
         checks={"store": lambda: ground.watch.writable, **(control.checks if control else {})},
         actions={RESTORE_PATH: Restorer(ground.store, options.data_dir).restore},
         stories=telling.story.of,
+        usage=control.usage if control else None,
     )
-    return ApiServer(ground.objects, access, settings, metrics=telling.metrics, runtime=_runtime(node, clock))
+    return ApiServer(ground.objects, access, settings, metrics=telling.metrics, runtime=runtime)
 
 
-def _runtime(node: Machine | None, clock: Clock) -> Runtime:
+def _router(
+    options: LocalOptions,
+    ground: _Ground,
+    api: ForeseenApi,
+    access: Access,
+    control: LocalControl | None,
+    node: Machine | None,
+    telling: Telling,
+    clock: Clock,
+) -> LocalRouter | None:
+    if options.router_port is None or control is None or node is None or not node.real:
+        return None
+    authenticator = Authenticator(
+        access.admin_token, access.signing_key, ground.objects, lambda: clock.now().timestamp()
+    )
+    return LocalRouter(
+        RouterPlace(options.router_host, options.router_port, options.data_dir.audit),
+        RouterGround(api, control, node.backend, authenticator, access.router_key, clock, telling.metrics),
+    )
+
+
+def _runtime(node: Machine | None, router: LocalRouter | None, clock: Clock) -> Runtime:
     """Who answers for logs, exec, attach and port-forward."""
     if node is None:
         return NoRuntime()
-    return PodStreams(node.backend, Command, clock.now) if node.real else NoRuntime(NOTHING_RUNS)
+    if not node.real:
+        return NoRuntime(NOTHING_RUNS)
+    if router is None:
+        return PodStreams(node.backend, Command, clock.now)
+    with_router = RouterNode(node.backend, router.pod, router.take)
+    return RouterStreams(router.pod, PodStreams(with_router, Command, clock.now))
+
+
+@asynccontextmanager
+async def _routing(router: LocalRouter | None, options: LocalOptions) -> AsyncIterator[str]:
+    """The router's address; empty without one."""
+    if router is None:
+        yield ""
+        return
+    async with AsyncExitStack() as stack:
+        try:
+            with ungrouped():
+                address = await stack.enter_async_context(router.running())
+        except OSError as error:
+            raise CannotListen(
+                f"the router cannot listen on {options.router_host} port {options.router_port}: "
+                f"{error.strerror or error}. Choose another with --router-port (0 takes a free one)."
+            ) from error
+        yield address
 
 
 def _housekeeping(ground: _Ground, clock: Clock, options: LocalOptions) -> dict[str, Work]:
@@ -214,7 +276,7 @@ async def _listening(server: ApiServer, options: LocalOptions) -> AsyncIterator[
         await server.stop()
 
 
-def _running(options: LocalOptions, server: ApiServer, clock: Clock) -> Running:
+def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock) -> Running:
     return Running(
         pid=os.getpid(),
         api=server.url,
@@ -222,6 +284,7 @@ def _running(options: LocalOptions, server: ApiServer, clock: Clock) -> Running:
         data_dir=str(options.data_dir.root),
         version=__version__,
         backend=options.backend,
+        router=way_in,
         started=times.seconds(clock.now()),
     )
 
@@ -231,8 +294,7 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
     import uvloop
 
     def ready(cluster: LocalCluster) -> None:
-        gc.collect()
-        gc.freeze()  # what is loaded now stays; the collector need not walk it again and again
+        settle_interpreter()
         greet(cluster.running)
 
     async def main() -> None:
@@ -243,7 +305,5 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
         await serve(options, ready, stop)
 
     allow_open_files()
-    try:
+    with ungrouped():
         uvloop.run(main())
-    except* (SandpoolError, OSError) as group:
-        raise first_error(group) from None

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from random import random as dice
 
 from sandpool.assembly.controllers import ControllerOptions, Telling, assemble
+from sandpool.assembly.interpreter import collect_quietly
 from sandpool.assembly.lifetimes import beside, reached
 from sandpool.kube.api import Api
+from sandpool.kube.counted import Counted
 from sandpool.kube.lanes import LaneGate
 from sandpool.local.backends.base import Backend
 from sandpool.local.kubelet.agent import Kubelet, Surroundings
+from sandpool.local.kubelet.usage import UsageSampler
 from sandpool.loop.clock import Clock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.manager import Deadlines, Manager
@@ -55,15 +58,21 @@ class LocalControl:
         patience: Patience = Patience(),
     ) -> None:
         self._patience = patience
-        self._recorder = recorder(api, clock, telling.metrics, random) if events else None
+        counted = Counted(api, clock, telling.metrics.called)  # what controllers ask for, not what the node does
+        self._recorder = recorder(counted, clock, telling.metrics, random) if events else None
         if self._recorder is not None:
             telling = replace(telling, events=self._recorder)
             around = replace(around, events=self._recorder)
         self._kubelet = Kubelet(
             api, backend, clock, around=around, metrics=telling.metrics, story=telling.story, random=random
         )
-        parts = assemble(api, clock, random, telling, options, gate=LaneGate(clock, width=IN_FLIGHT)).parts()
-        self._manager = Manager(parts, Deadlines(drained=patience.drained))
+        controllers = assemble(counted, clock, random, telling, options, gate=LaneGate(clock, width=IN_FLIGHT))
+        self._manager = Manager(controllers.parts(), Deadlines(drained=patience.drained))
+        self._clock, self._calm = clock, lambda: controllers.rush.calm
+        self.rush = controllers.rush
+        self.sandboxes = controllers.caches.sandboxes
+        self.pods = self._kubelet.pods
+        self.usage = UsageSampler(backend, clock)
 
     @property
     def checks(self) -> dict[str, Callable[[], bool]]:
@@ -73,7 +82,7 @@ class LocalControl:
     @asynccontextmanager
     async def running(self, stop: asyncio.Event) -> AsyncIterator[None]:
         """The body begins when everything is at work, or `stop` is set; it must last until then."""
-        async with beside(kubelet=self._kubelet.run()):
+        async with beside(kubelet=self._kubelet.run(), garbage=collect_quietly(self._clock, self._calm)):
             await reached(self._kubelet.ready, stop)
             async with self._told(), asyncio.TaskGroup() as group:
                 group.create_task(self._manager.run(stop), name="controllers")

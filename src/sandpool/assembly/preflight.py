@@ -1,4 +1,4 @@
-"""Before a controller starts: does the server answer, does it serve our kinds, may we do what we need to do?
+"""Before a controller, or a router, starts: does the server answer, does it serve our kinds, may we do what we need to do?
 
 Everything wrong is told at once, in one error that names each thing and the next step. What is not wrong costs one list per
 kind and one question per permission, once.
@@ -104,11 +104,16 @@ class Preflight:
     async def check(
         self, namespaces: Sequence[str], lease_namespace: str, now: datetime, *, extensions: bool = True
     ) -> None:
-        """Raises CannotStart."""
-        kinds = OURS if extensions else (SANDBOXES,)
+        """What a controller needs. Raises CannotStart."""
+        asked = list(needed(namespaces, lease_namespace, extensions=extensions))
+        await self.check_all(OURS if extensions else (SANDBOXES,), asked, namespaces, now)
+
+    async def check_all(
+        self, kinds: Sequence[Resource[Any]], asked: Sequence[Asked], namespaces: Sequence[str], now: datetime
+    ) -> None:
+        """That these kinds are served, and all this may be done. Raises CannotStart."""
         try:
             wrong = [problem for kind in kinds for problem in await self._served(kind, (*namespaces, "")[0])]
-            asked = list(needed(namespaces, lease_namespace, extensions=extensions))
             refused = [each for each, may in zip(asked, await self._may(asked), strict=True) if not may]
         except Unauthorized as error:
             raise CannotStart(self._refused(error, now)) from error

@@ -18,7 +18,7 @@ import msgspec
 from sandpool.kube.api import Event, EventType, Page, Preconditions, Propagation
 from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.local.objects.options import DeleteOptions, ListQuery, WatchQuery
-from sandpool.local.objects.recent import Recent
+from sandpool.local.objects.typed import Typed
 from sandpool.local.store.record import Record
 from sandpool.model import codec
 from sandpool.model.binding import BindingResource
@@ -29,31 +29,12 @@ from sandpool.model.resource import Resource
 T = TypeVar("T", bound=Object)
 
 _BOOKMARK_EVERY = 60.0
-_REMEMBERED = 2048
-_REMEMBERED_BYTES = 16 * 1024 * 1024
-
-
-class _Decoded:
-    """The newest decoded objects, by type and revision. An entry counts only for the very bytes that it was made of."""
-
-    def __init__(self) -> None:
-        self._known: Recent[tuple[type, Revision], tuple[bytes, Any]] = Recent(_REMEMBERED, _REMEMBERED_BYTES)
-
-    def object(self, resource: Resource[T], value: bytes, revision: Revision) -> T:
-        key = (resource.type, revision)
-        known = self._known.get(key)
-        if known is not None and known[0] is value:
-            found: T = known[1]
-            return found
-        made = codec.decode(resource, value)
-        self._known.keep(key, (value, made), len(value))
-        return made
 
 
 class LocalApi:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._decoded = _Decoded()
+        self._typed_once = objects.typed
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         return self._typed(resource, self._objects.get(resource, namespace, name))
@@ -86,7 +67,7 @@ class LocalApi:
         timeout: float | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[Event[T]]]:
         query = WatchQuery(labels=labels, fields=fields, since=since, initial=initial, bookmarks=True)
-        return _Watching(self._objects, self._decoded, resource, namespace, query, timeout)
+        return _Watching(self._objects, self._typed_once, resource, namespace, query, timeout)
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
         document = _plain(body) if isinstance(body, Mapping) else codec.to_json(body)
@@ -118,7 +99,7 @@ class LocalApi:
         return None if deleted.finished else self._typed(resource, deleted.record)
 
     def _typed(self, resource: Resource[T], record: Record) -> T:
-        return self._decoded.object(resource, record.value, record.revision)
+        return self._typed_once.object(resource, record.value, record.revision)
 
 
 def _plain(value: Any) -> Any:
@@ -137,14 +118,14 @@ class _Watching(Generic[T]):
     def __init__(
         self,
         objects: Objects,
-        decoded: _Decoded,
+        typed: Typed,
         resource: Resource[T],
         namespace: str,
         query: WatchQuery,
         timeout: float | None,
     ) -> None:
         self._objects = objects
-        self._decoded = decoded
+        self._typed = typed
         self._resource = resource
         self._namespace = namespace
         self._query = query
@@ -181,7 +162,7 @@ class _Watching(Generic[T]):
         raw = self._ready.popleft()
         if raw.type is EventType.BOOKMARK:
             return Event(raw.type, None, raw.revision, raw.initial_done)
-        return Event(raw.type, self._decoded.object(self._resource, raw.value, raw.revision), raw.revision)
+        return Event(raw.type, self._typed.object(self._resource, raw.value, raw.revision), raw.revision)
 
     async def _fill(self) -> None:
         try:

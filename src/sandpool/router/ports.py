@@ -17,6 +17,9 @@ class Caller:
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
+    extra: tuple[
+        tuple[str, tuple[str, ...]], ...
+    ] = ()  # what else the API server knows and its authorizers may ask for
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandpool.model.metadata import Key
 from sandpool.router.ports import Caller, Target
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -47,6 +48,19 @@ class Answer:
     body: Mapping[str, object]  # sent as JSON
     headers: Headers = ()
     caller: str = ""  # who was answered, as far as that is known
+    about: Key | None = None  # the sandbox that was asked for, as far as that is known
+
+
+def _nothing() -> int:
+    return 0
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """What has been carried so far: bytes of bodies, and of what follows an upgrade, both ways. The line says how to count; who
+    asks again later and finds the same number knows that nothing has moved."""
+
+    count: Callable[[], int] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,8 @@ class Admitted:
     add: Headers = ()
     prefix: bytes = b""  # of the addresses that the client sees: redirects are completed with it
     timeout: float | None = None  # seconds until the answer begins
+    port: int | None = None  # None: boxd
+    flow: Flow = field(default_factory=Flow, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every metric of this program, declared here (and, where values are only read, in families.py) and nowhere else.
+"""Every metric of this program, declared here (where values are only read, in families.py; a router's in router_metrics.py) and nowhere else.
 
 A `Metrics` owns its registry, so that two parts of one process (or two tests) never share counts. Labels take their values
 from closed sets; combinations known beforehand start at 0, so that graphs have no holes. The only names of objects in labels
@@ -9,9 +9,10 @@ are those of pools, their templates and their namespaces: a bounded number, gone
 from __future__ import annotations
 
 import platform
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -37,6 +38,14 @@ OUTCOMES = ("done", "again", "unobserved", "conflict", "terminal", "throttled", 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
+class Timings(Histogram):
+    """A histogram that finds its bucket by bisection: several values are observed for every write."""
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        self._sum.inc(amount)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
+
+
 class Metrics:
     """Counts and durations. Attributes are grouped by the part that writes them."""
 
@@ -54,7 +63,7 @@ class Metrics:
         self.server_requests = Counter(
             "sandpool_apiserver_requests", "Requests answered.", ["verb", "resource", "code"], registry=r
         )
-        self.server_seconds = Histogram(
+        self.server_seconds = Timings(
             "sandpool_apiserver_request_seconds",
             "From the request's last byte to the answer's.",
             ["verb", "resource"],
@@ -63,10 +72,10 @@ class Metrics:
         )
         self.server_watches = Gauge("sandpool_apiserver_watches", "Watches being served.", ["resource"], registry=r)
         self.store_commits = Counter("sandpool_store_commits", "Transactions made durable.", registry=r)
-        self.store_batch = Histogram(
+        self.store_batch = Timings(
             "sandpool_store_commit_writes", "Writes that shared one commit.", buckets=SIZES, registry=r
         )
-        self.store_seconds = Histogram(
+        self.store_seconds = Timings(
             "sandpool_store_commit_seconds", "Time of one commit, sync included.", buckets=FAST, registry=r
         )
 
@@ -78,7 +87,7 @@ class Metrics:
             ["verb", "resource", "outcome"],
             registry=r,
         )
-        self.client_seconds = Histogram(
+        self.client_seconds = Timings(
             "sandpool_client_request_seconds", "Time of a call.", ["verb", "resource"], buckets=FAST, registry=r
         )
         self.cache_objects = Gauge("sandpool_cache_objects", "Objects held in a cache.", ["resource"], registry=r)
@@ -92,13 +101,13 @@ class Metrics:
     def _declare_loop(self) -> None:
         r = self.registry
         self.queue_depth = Gauge("sandpool_queue_depth", "Keys waiting for a worker.", ["controller"], registry=r)
-        self.queue_seconds = Histogram(
+        self.queue_seconds = Timings(
             "sandpool_queue_wait_seconds", "Time a key waited for a worker.", ["controller"], buckets=FAST, registry=r
         )
         self.reconciles = Counter(
             "sandpool_reconciles", "Reconciles by how they ended.", ["controller", "outcome"], registry=r
         )
-        self.reconcile_seconds = Histogram(
+        self.reconcile_seconds = Timings(
             "sandpool_reconcile_seconds", "Time of one reconcile.", ["controller"], buckets=FAST, registry=r
         )
         self.busy_workers = Gauge("sandpool_busy_workers", "Workers inside a reconcile.", ["controller"], registry=r)
@@ -115,7 +124,7 @@ class Metrics:
 
     def _declare_product(self) -> None:
         r = self.registry
-        self.claim_seconds = Histogram(
+        self.claim_seconds = Timings(
             "sandpool_claim_ready_seconds",
             "From the moment a claim is first seen until it is Ready.",
             ["namespace", "pool", "launch_type"],
@@ -124,14 +133,14 @@ class Metrics:
         )
         by_template = ["launch_type", "sandbox_template"]
         self.claim_startup, self.claim_controller_startup, self.claim_client_startup = (
-            Histogram(f"agent_sandbox_{name}_latency_ms", text, by_template, buckets=CONTRACT_CLAIM_MS, registry=r)
+            Timings(f"agent_sandbox_{name}_latency_ms", text, by_template, buckets=CONTRACT_CLAIM_MS, registry=r)
             for name, text in (
                 ("claim_startup", "From a claim's admission until it is first Ready."),
                 ("claim_controller_startup", "From a claim's first sight until it is first Ready."),
                 ("client_claim_startup", "From a client's request until its claim is first Ready."),
             )
         )
-        self.creation = Histogram(
+        self.creation = Timings(
             "agent_sandbox_creation_latency_ms",
             "From a sandbox's first sight until it is first Ready.",
             ["namespace", *by_template],
@@ -145,6 +154,10 @@ class Metrics:
     def show(self, read: Reader) -> None:
         """From now on each scrape also shows what `read` answers."""
         self.registry.register(_Shown(read))
+
+    def show_process(self) -> None:
+        """From now on each scrape also shows what this process uses, as `process_…` with the names of all Prometheus clients."""
+        ProcessCollector(registry=self.registry)
 
     def declare_controller(self, controller: str) -> None:
         """Writes 0 for everything that this controller will count."""

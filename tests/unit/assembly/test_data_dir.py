@@ -32,6 +32,22 @@ def test_a_fresh_directory_is_private_and_has_a_version(directory: DataDir) -> N
     assert directory.format.read_text() == "1\n"
 
 
+def test_nobody_else_can_write_into_one_that_was_there(directory: DataDir) -> None:
+    directory.root.mkdir()
+    directory.root.chmod(0o777)
+    directory.prepare()
+    assert directory.root.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.root
+def test_one_that_another_user_could_change_at_will_is_refused(directory: DataDir) -> None:
+    directory.root.mkdir()
+    os.chown(directory.root, 65534, 65534)
+    with pytest.raises(DataDirError, match=r"belongs to another user.*--data-dir"):
+        directory.prepare()
+    assert not list(directory.root.iterdir())
+
+
 def test_a_newer_format_is_refused_and_left_alone(directory: DataDir) -> None:
     directory.prepare()
     directory.format.write_text("99\n")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sandpool.assembly.lifetimes import beside, first_error, reached
+from sandpool.assembly.lifetimes import beside, first_error, reached, ungrouped
 from sandpool.kube.errors import SandpoolError
 
 
@@ -64,6 +64,16 @@ async def test_a_part_that_ends_by_itself_is_a_failure_that_names_it() -> None:
     assert "collector ended by itself" in str(error)
 
 
+def test_what_a_user_can_be_told_leaves_as_itself() -> None:
+    error = OSError("taken")
+    with pytest.raises(OSError, match="taken") as caught, ungrouped():
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [error])])
+    assert caught.value is error
+    for other in ([ValueError()], [ValueError(), error]):
+        with pytest.raises(ExceptionGroup), ungrouped():
+            raise ExceptionGroup("a mistake of ours", other)
+
+
 @pytest.mark.parametrize(("ready", "stopped"), [(True, False), (False, True), (True, True)])
 async def test_waiting_does_not_outlast_the_stop(ready: bool, stopped: bool) -> None:
     event, stop = asyncio.Event(), asyncio.Event()
@@ -75,3 +85,11 @@ async def test_waiting_does_not_outlast_the_stop(ready: bool, stopped: bool) -> 
     if stopped:
         stop.set()
     assert await waiting is (ready and not stopped)
+
+
+async def test_a_body_that_ends_at_once_leaves_no_part_that_never_began() -> None:
+    """Python warns of such a part, and here a warning is an error."""
+    said: list[str] = []
+    async with beside(part=a_part("part", said)):
+        pass
+    assert said == []

@@ -34,10 +34,12 @@ class Named(HollowBackend):
         super().__init__(LoopClock(START))
         self.name = name
         self.opened = 0
+        self.tried = 0
         self._why_not = why_not
         self._breaks = breaks
 
     async def probe(self) -> Probe:
+        self.tried += 1
         if self._breaks:
             raise NodeError("Broken", "the probe fails")
         return Probe(not self._why_not, "Missing" if self._why_not else "", self._why_not)
@@ -115,6 +117,16 @@ async def test_what_is_offered(backends: list[Named]) -> None:
         "away": False,
         "broken": False,
     }
+
+
+async def test_a_start_tries_each_once(backends: list[Named]) -> None:
+    """Trying one takes a sandbox of its own: most of a second, with the machine's skeleton."""
+    chosen = ChosenBackend(backends, "one")
+    await chosen.probe()
+    await chosen.offers()
+    await chosen.open(lambda uid: None)
+    assert [backend.tried for backend in backends] == [1, 1, 1, 1]
+    await chosen.close()
 
 
 async def test_a_pod_that_runs_is_not_started_elsewhere(backends: list[Named]) -> None:

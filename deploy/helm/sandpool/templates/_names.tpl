@@ -11,6 +11,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- define "sandpool.router.selector" -}}
+app.kubernetes.io/name: sandpool
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: router
+{{- end }}
+
+{{- define "sandpool.router.labels" -}}
+{{ include "sandpool.router.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- /* Whether a router runs here. Values kept from an earlier chart do not say so: then none does. */ -}}
+{{- define "sandpool.router.here" -}}
+{{- if and .Values.router.enabled (not .Values.router.namespace) }}yes{{ end }}
+{{- end }}
+
 {{- define "sandpool.account" -}}
 {{ .Values.serviceAccount.name | default .Values.fullname }}
 {{- end }}
@@ -26,7 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.watchNamespaces }}{{ .Values.fullname }}-{{ .Release.Namespace }}{{ else }}{{ .Values.fullname }}{{ end }}
 {{- end }}
 
-{{- /* A role and its binding. Takes root, name, namespace (none: cluster-wide) and rules. */ -}}
+{{- /* A role and its binding. Takes root, name, namespace (none: cluster-wide), rules, and for the router labels and account. */ -}}
 {{- define "sandpool.granted" -}}
 {{- $kind := ternary "Role" "ClusterRole" (not (empty .namespace)) }}
 ---
@@ -38,7 +56,7 @@ metadata:
   namespace: {{ . }}
   {{- end }}
   labels:
-    {{- include "sandpool.labels" .root | nindent 4 }}
+    {{- .labels | default (include "sandpool.labels" .root) | nindent 4 }}
 rules:
   {{- toYaml .rules | nindent 2 }}
 ---
@@ -50,14 +68,14 @@ metadata:
   namespace: {{ . }}
   {{- end }}
   labels:
-    {{- include "sandpool.labels" .root | nindent 4 }}
+    {{- .labels | default (include "sandpool.labels" .root) | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ $kind }}
   name: {{ .name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "sandpool.account" .root }}
+    name: {{ .account | default (include "sandpool.account" .root) }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
@@ -100,6 +118,35 @@ subjects:
 - --enable-tracing
 {{- end }}
 {{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* The arguments of the router, one on each line. */ -}}
+{{- define "sandpool.router.arguments" -}}
+- router
+- --log-format={{ .Values.logFormat }}
+{{- if .Values.router.audit }}
+- --audit-log=-
+{{- end }}
+- --token-key-file=/etc/sandbox-router/keys
+{{- with .Values.watchNamespaces }}
+- --namespaces={{ join "," . }}
+{{- end }}
+{{- if not .Values.router.activity }}
+- --no-activity
+{{- end }}
+{{- if .Values.router.trustPortForward }}
+- --trust-port-forward
+{{- end }}
+{{- with .Values.router.url }}
+- --url={{ . }}
+{{- end }}
+{{- with .Values.router.tlsSecret }}
+- --tls-cert-file=/etc/sandbox-router/tls/tls.crt
+- --tls-key-file=/etc/sandbox-router/tls/tls.key
+{{- end }}
+{{- with .Values.router.extraArgs }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}

@@ -17,19 +17,21 @@ def access(settings: Settings) -> Iterator[dict[str, Any]]:
     account = {"kind": "ServiceAccount", "name": CONTROLLER, "namespace": settings.namespace}
     if settings.watch_namespaces:
         # Several installations may each watch their own namespaces: they must not overwrite each other's.
-        yield from _granted(account, f"{CONTROLLER}-{settings.namespace}", "", CLUSTER)
+        yield from granted(account, f"{CONTROLLER}-{settings.namespace}", "", CLUSTER)
     else:
-        yield from _granted(account, CONTROLLER, "", (*NAMESPACED, *CLUSTER))
+        yield from granted(account, CONTROLLER, "", (*NAMESPACED, *CLUSTER))
     for namespace in settings.watch_namespaces:
-        yield from _granted(account, CONTROLLER, namespace, NAMESPACED)
-    yield from _granted(account, LEADER_ELECTION, settings.namespace, OWN)
+        yield from granted(account, CONTROLLER, namespace, NAMESPACED)
+    yield from granted(account, LEADER_ELECTION, settings.namespace, OWN)
 
 
-def _granted(account: dict[str, str], name: str, namespace: str, rules: Sequence[Rule]) -> Iterator[dict[str, Any]]:
+def granted(
+    account: dict[str, str], name: str, namespace: str, rules: Sequence[Rule], component: str = "controller"
+) -> Iterator[dict[str, Any]]:
     """A role and its binding, in one namespace or, without one, in all."""
     kind = "Role" if namespace else "ClusterRole"
     for a_kind, body in (
         (kind, {"rules": [rule.body() for rule in rules]}),
         (f"{kind}Binding", {"roleRef": {"apiGroup": RBAC, "kind": kind, "name": name}, "subjects": [account]}),
     ):
-        yield {"apiVersion": f"{RBAC}/v1", "kind": a_kind, "metadata": labelled(name, namespace), **body}
+        yield {"apiVersion": f"{RBAC}/v1", "kind": a_kind, "metadata": labelled(name, namespace, component), **body}

@@ -11,6 +11,18 @@ from sandpool.model.container_defaults import STANDARD_LIMITS, STANDARD_REQUESTS
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
 USER = 65532
+ORDINARY: dict[str, Any] = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONFINED: dict[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 def deployment(settings: Settings) -> dict[str, Any]:
@@ -33,21 +45,8 @@ def _pod(settings: Settings) -> dict[str, Any]:
         "serviceAccountName": CONTROLLER,
         "automountServiceAccountToken": True,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": dict(SELECTOR)},
-            }
-        ],
+        "securityContext": dict(ORDINARY),
+        "topologySpreadConstraints": spread(SELECTOR),
         "containers": [_container(settings)],
     }
 
@@ -62,14 +61,9 @@ def _container(settings: Settings) -> dict[str, Any]:
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
         ],
-        "livenessProbe": _probe("/healthz", delay=10, period=20, failures=3),
-        "readinessProbe": _probe("/readyz", delay=0, period=5, failures=2),
+        **probes(),
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": dict(CONFINED),
     }
 
 
@@ -77,6 +71,25 @@ def arguments(settings: Settings) -> list[str]:
     watched = [f"--watch-namespaces={','.join(settings.watch_namespaces)}"] if settings.watch_namespaces else []
     defaults = [f"--default-limits={STANDARD_LIMITS}", f"--default-requests={STANDARD_REQUESTS}"]
     return ["controller", "--leader-elect", "--extensions", "--log-format=json", *watched, *defaults]
+
+
+def spread(selector: dict[str, str]) -> list[dict[str, Any]]:
+    """Over nodes, if possible."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": dict(selector)},
+        }
+    ]
+
+
+def probes() -> dict[str, Any]:
+    return {
+        "livenessProbe": _probe("/healthz", delay=10, period=20, failures=3),
+        "readinessProbe": _probe("/readyz", delay=0, period=5, failures=2),
+    }
 
 
 def _probe(path: str, *, delay: int, period: int, failures: int) -> dict[str, Any]:

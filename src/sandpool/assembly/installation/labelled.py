@@ -7,14 +7,27 @@ from typing import Any
 from sandpool.assembly.installation.settings import NAME
 from sandpool.version import __version__
 
-SELECTOR = {
-    "app.kubernetes.io/name": NAME,
-    "app.kubernetes.io/instance": NAME,
-    "app.kubernetes.io/component": "controller",
-}
-LABELS = {**SELECTOR, "app.kubernetes.io/version": __version__, "app.kubernetes.io/managed-by": NAME}
+
+def selector(component: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": NAME,
+        "app.kubernetes.io/instance": NAME,
+        "app.kubernetes.io/component": component,
+    }
 
 
-def labelled(name: str, namespace: str = "") -> dict[str, Any]:
+def labels(component: str) -> dict[str, str]:
+    return {
+        **selector(component),
+        "app.kubernetes.io/version": __version__,
+        "app.kubernetes.io/managed-by": NAME,
+    }
+
+
+SELECTOR = selector("controller")
+LABELS = labels("controller")
+
+
+def labelled(name: str, namespace: str = "", component: str = "controller") -> dict[str, Any]:
     """The metadata of an object of that name; without a namespace, of one that is in none."""
-    return {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(LABELS)}
+    return {"name": name, **({"namespace": namespace} if namespace else {}), "labels": labels(component)}

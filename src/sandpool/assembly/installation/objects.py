@@ -7,6 +7,7 @@ from typing import Any
 from sandpool.assembly.installation.access import access
 from sandpool.assembly.installation.deployment import HEALTH_PORT, METRICS_PORT, deployment
 from sandpool.assembly.installation.labelled import SELECTOR, labelled
+from sandpool.assembly.installation.router import router
 from sandpool.assembly.installation.settings import CONTROLLER, Settings
 from sandpool.model.crds import crds, to_yaml
 
@@ -22,6 +23,7 @@ def objects(settings: Settings) -> list[dict[str, Any]]:
         deployment(settings),
         _disruption_budget(settings),
         _network_policy(settings),
+        *(router(settings) if settings.router else ()),
     ]
 
 

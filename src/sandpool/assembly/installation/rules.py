@@ -1,4 +1,4 @@
-"""Every permission that the controller has, and what it needs it for.
+"""Every permission that the controller has, and the router, and what they need it for.
 
 This table is the only source: `sandpool install` and the Helm chart are both rendered from it, and a test compares it with
 the calls that the code makes. Nothing here is granted for comfort: a verb without a call is removed, a call without a
@@ -25,6 +25,7 @@ from sandpool.model.kinds import (
     TEMPLATES,
 )
 from sandpool.model.resource import Resource
+from sandpool.router.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 
 LEASE = "a3317529.agent-sandbox.x-k8s.io"
 """The lease that other implementations of these kinds hold, too: in one namespace at most one of them acts."""
@@ -100,3 +101,16 @@ OWN = (
 
 STORAGE = (_rule(PERSISTENT_VOLUME_CLAIMS, "delete", "become the owner of storage, where the cluster asks for that"),)
 """Only if an operator says so: nothing is ever deleted with it."""
+
+ROUTER_NAMESPACED = (_rule(SANDBOXES, "list watch", "know where sandboxes are, and whose"),)
+ROUTER_ACTIVITY = (_rule(SANDBOXES, "patch", "note on a sandbox when it was last used"),)
+"""In every namespace, or in each one that is served; the second unless that is switched off."""
+ROUTER_CLUSTER = (
+    _rule(TOKEN_REVIEWS, "create", "ask whom a token belongs to"),
+    _rule(ACCESS_REVIEWS, "create", "ask whether they may use the sandboxes of a namespace"),
+)
+
+USERS = (
+    _rule(SANDBOXES, "create", "use sandboxes through the router: run programs, reach ports", subresource="connect"),
+)
+"""Of whoever may edit a namespace: an aggregated role that Kubernetes adds to its own `edit`. The router itself has it not."""

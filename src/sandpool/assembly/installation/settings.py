@@ -10,6 +10,7 @@ from sandpool.version import __version__
 
 NAME = "sandpool"
 CONTROLLER = "sandpool-controller"
+ROUTER = "sandpool-router"
 NAMESPACE = "agent-sandbox-system"
 """Where other implementations run, too: the lease excludes them only there, and sandboxes let in the router from there."""
 IMAGE = f"{CONTROLLER}:{__version__}"
@@ -20,6 +21,7 @@ class Settings:
     namespace: str = NAMESPACE
     image: str = IMAGE
     watch_namespaces: tuple[str, ...] = ()  # none: all of them
+    router: bool = True  # whether a router runs beside the controller
 
     def wrong(self) -> Iterator[str]:
         """What cannot be installed so, one sentence each."""

@@ -14,6 +14,7 @@ from sandpool.local.apiserver.handlers.remove import Removals
 from sandpool.local.apiserver.handlers.reviews import Reviews
 from sandpool.local.apiserver.handlers.runtime import Runtime
 from sandpool.local.apiserver.handlers.token_request import TokenRequests
+from sandpool.local.apiserver.handlers.usage import UsagePages
 from sandpool.local.apiserver.handlers.watch import Watches
 from sandpool.local.apiserver.handlers.write import Writes
 from sandpool.local.apiserver.routes import OF_PODS, Routes
@@ -39,12 +40,14 @@ class Dispatcher:
         tokens: TokenRequests,
         public: Public,
         runtime: Runtime,
+        usage: UsagePages | None = None,
     ) -> None:
         self._routes = routes
         self._objects = objects
         self._public = public
         self._reviews = reviews
         self._runtime = runtime
+        self._usage = usage
         whole = {"get": reads.get, "update": writes.update, "patch": writes.patch}
         self._handlers: dict[tuple[str, str], Handler] = {
             ("list", ""): reads.list,
@@ -77,6 +80,8 @@ class Dispatcher:
                 raise MethodNotAllowed(NOT_ALLOWED)
         elif info.verb not in route.verbs or not _fits(call):
             raise MethodNotAllowed(NOT_ALLOWED)
+        if route.measured and self._usage is not None:
+            return self._usage.serve
         return self._handlers[info.verb, info.subresource]
 
     async def _elsewhere(self, call: Call) -> Reply:

@@ -13,6 +13,7 @@ from sandpool.model.kinds import ALL, NAMESPACES, OURS, PODS, SERVICE_ACCOUNTS
 from sandpool.model.resource import Resource
 
 COLLECTION_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+MEASURED_VERBS = ("get", "list")
 _READ_WRITE = ("get", "patch", "update")
 _STREAM = ("create", "get")
 
@@ -34,6 +35,7 @@ class Route:
     custom: bool  # ours: served as a cluster serves kinds from CRDs, whose answers to odd requests differ
     verbs: tuple[str, ...]
     subresources: dict[str, Subresource]
+    measured: bool = False  # made when asked for, and never stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,14 @@ def _route(resource: Resource[Any]) -> Route:
 class Routes:
     """The table. `groups` keeps the order of the kinds: that is the order of discovery."""
 
-    def __init__(self, kinds: Iterable[Resource[Any]] = ALL) -> None:
+    def __init__(self, kinds: Iterable[Resource[Any]] = ALL, measured: Iterable[Resource[Any]] = ()) -> None:
         self.kinds: dict[tuple[str, str], dict[str, Route]] = {}
         self.reviews: dict[tuple[str, str], dict[str, Review]] = {}
         for resource in kinds:
             self.kinds.setdefault((resource.group, resource.version), {})[resource.plural] = _route(resource)
+        for resource in measured:
+            route = Route(resource, custom=False, verbs=MEASURED_VERBS, subresources={}, measured=True)
+            self.kinds.setdefault((resource.group, resource.version), {})[resource.plural] = route
         for review in REVIEWS:
             self.reviews.setdefault((review.group, review.version), {})[review.plural] = review
 

@@ -29,12 +29,15 @@ from sandpool.local.apiserver.handlers.reviews import Reviews
 from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
 from sandpool.local.apiserver.handlers.stories import Stories, StoryPages
 from sandpool.local.apiserver.handlers.token_request import TokenRequests
+from sandpool.local.apiserver.handlers.usage import UsagePages
 from sandpool.local.apiserver.handlers.watch import Watches
 from sandpool.local.apiserver.handlers.write import Writes
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.openapi.pages import OpenApi
 from sandpool.local.apiserver.routes import Routes
+from sandpool.local.apiserver.usage.port import Usage
 from sandpool.local.objects.objects import Objects
+from sandpool.model.usage import MEASURED
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
@@ -62,6 +65,7 @@ class ServerOptions:
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     checks: dict[str, Check] = field(default_factory=dict)  # what readyz asks, by name
     actions: dict[str, Action] = field(default_factory=dict)  # what the admin may POST to, by path
+    usage: Usage | None = None  # what pods use; None: nobody measures here, and metrics.k8s.io is not served
     stories: Stories | None = None  # what is remembered of an object, as Story.of; None: nothing is remembered here
 
 
@@ -134,7 +138,7 @@ class ApiServer:
 
     def _app(self) -> App:
         options, objects, limits = self._options, self._objects, self._options.limits
-        routes = Routes()
+        routes = Routes(measured=() if options.usage is None else MEASURED)
         checks = {"stopping": lambda: not self._stopping, **options.checks}
         public = Public(
             Discovery(routes, self.url.removeprefix("https://")),
@@ -156,6 +160,7 @@ class ApiServer:
             TokenRequests(objects, limits, self._access.signing_key, options.now, options.new_id),
             public,
             self._runtime,
+            None if options.usage is None else UsagePages(objects, options.usage, options.now),
         )
         authenticator = Authenticator(
             self._access.admin_token, self._access.signing_key, objects, lambda: options.now().timestamp()

@@ -55,15 +55,12 @@ class ChosenBackend:
         return probe
 
     async def offers(self) -> Mapping[str, Probe]:
-        """How each of them did, by name. One that is open keeps working as it is: what is found out counts from the next `open` on."""
-        found = await asyncio.gather(*(_tried(backend) for backend in self._backends.values()))
-        self._offers.update(zip(self._backends, found, strict=True))
+        """How each of them did, by name. Each is tried once, because that takes a good part of a start."""
+        await self._find_out()
         return dict(self._offers)
 
     async def open(self, changed: Changed) -> None:
-        missing = [name for name in self._backends if name not in self._offers]
-        found = await asyncio.gather(*(_tried(self._backends[name]) for name in missing))
-        self._offers.update(zip(missing, found, strict=True))
+        await self._find_out()
         for name, backend in self._backends.items():
             if not self._offers[name].available:
                 log.info("backend not available", backend=name, reason=self._offers[name].message)
@@ -163,6 +160,11 @@ class ChosenBackend:
             if backend.look(uid) is not None:
                 return backend
         raise UnknownPod(uid)
+
+    async def _find_out(self) -> None:
+        missing = [name for name in self._backends if name not in self._offers]
+        found = await asyncio.gather(*(_tried(self._backends[name]) for name in missing))
+        self._offers.update(zip(missing, found, strict=True))
 
     def _named(self, workload: Workload) -> Backend:
         name = workload.spec.runtime_class_name or self._default

@@ -79,6 +79,12 @@ def test_limits_are_written_as_each_version_wants_them() -> None:
     assert [cgroups.settings(2, name, Limits()) for name in ("memory", "cpu", "pids")] == [[], [], []]
 
 
+def test_sandboxes_together_weigh_as_much_as_the_machine_has_cpus() -> None:
+    assert cgroups.weight(1, 2) == ("cpu.shares", "2048", False)
+    assert cgroups.weight(2, 2) == ("cpu.weight", "200", False)
+    assert cgroups.weight(2, 128) == ("cpu.weight", "10000", False)  # the most there is
+
+
 def test_on_version_1_a_container_has_a_group_of_its_own_only_for_limits_of_its_own() -> None:
     places = {"memory": Place(1, "/m"), "pids": Place(1, "/p")}
     assert [path for path, _ in cgroups.sandbox_groups(places, "pod", LIMITS)] == ["/m/pod", "/p/pod"]

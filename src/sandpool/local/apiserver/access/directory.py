@@ -30,6 +30,7 @@ class Access:
     key: Path
     admin_token: str
     signing_key: bytes  # of service-account tokens
+    router_key: bytes  # of tokens for one sandbox
 
     def tls(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -51,6 +52,7 @@ def open_access(directory: Path, hosts: tuple[str, ...], now: datetime) -> Acces
         key=directory / "server.key",
         admin_token=_secret(directory / "admin.token").decode(),
         signing_key=_secret(directory / "tokens.key"),
+        router_key=_secret(directory / "router.key"),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sandpool.local.apiserver.openapi import parameters
 from sandpool.local.apiserver.openapi.operations import ALWAYS, Operations, content, ref, responses
+from sandpool.local.apiserver.openapi.usage import usage_schemas
 from sandpool.local.apiserver.routes import OF_PODS, Review, Route, Routes
 from sandpool.model.schemas import definitions
 from sandpool.version import __version__
@@ -75,6 +76,8 @@ def _resources_path(group: str, version: str) -> Json:
 
 
 def _kind_paths(route: Route) -> Json:
+    if route.measured:
+        return _measured_paths(route)
     resource, operations = route.resource, Operations(route.resource)
     root = _root(resource.group, resource.version)
     paths: Json = {}
@@ -88,6 +91,21 @@ def _kind_paths(route: Route) -> Json:
     paths[f"{base}/{{name}}"] = {**operations.item(), "parameters": named}
     for name in route.subresources:
         paths[f"{base}/{{name}}/{name}"] = {**_subresource(operations, name), "parameters": named}
+    return paths
+
+
+def _measured_paths(route: Route) -> Json:
+    resource, operations = route.resource, Operations(route.resource)
+    base = f"{_root(resource.group, resource.version)}/{resource.plural}"
+    paths: Json = {}
+    scoped: list[Json] = []
+    if resource.namespaced:
+        paths[base] = {"get": operations.list_operation("list", "ForAllNamespaces")}
+        base = f"{_root(resource.group, resource.version)}/namespaces/{{namespace}}/{resource.plural}"
+        scoped = [parameters.NAMESPACE]
+    paths[base] = {"get": operations.list_operation("list"), "parameters": scoped}
+    reading = operations.part("", operations.object, verbs=("get",))
+    paths[f"{base}/{{name}}"] = {**reading, "parameters": [parameters.NAME, *scoped]}
     return paths
 
 
@@ -123,7 +141,7 @@ def _review(review: Review) -> Json:
 
 def closure(paths: Json) -> Json:
     """Every schema that the paths refer to, directly or through others."""
-    known = {**definitions(), **_OWN_SCHEMAS}
+    known = {**definitions(), **_OWN_SCHEMAS, **usage_schemas()}
     found: Json = {}
     waiting = list(_references(paths))
     while waiting:

@@ -116,6 +116,14 @@ def settings(version: int, controller: str, limits: Limits) -> list[Setting]:
     return []
 
 
+def weight(version: int, cpus: int) -> Setting:
+    """What all sandboxes together count where processes compete for CPUs: as much as one busy process for each CPU. A group
+    without it counts as one process, however many are in it."""
+    return (
+        ("cpu.shares", str(1024 * cpus), False) if version == 1 else ("cpu.weight", str(min(100 * cpus, 10_000)), False)
+    )
+
+
 def folders(places: Mapping[str, Place]) -> dict[str, dict[str, Place]]:
     """The hierarchies, by folder, with the controllers of each."""
     found: dict[str, dict[str, Place]] = {}
@@ -268,7 +276,8 @@ class Cgroups:
     def _limit(self, here: Mapping[str, Place], limits: Limits) -> None:
         for name in here:
             if (place := self.places.get(name)) is not None:
-                for file, value, _ in settings(place.version, name, limits):
+                more = [weight(place.version, os.cpu_count() or 1)] if name == "cpu" else []
+                for file, value, _ in [*settings(place.version, name, limits), *more]:
                     with contextlib.suppress(OSError):
                         write(f"{place.folder}/{file}", value)
 

@@ -1,0 +1,117 @@
+"""The router: two replicas side by side, the Service that clients of the contract look for, its rights, and the right to use sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sandpool.assembly.installation.access import RBAC, granted
+from sandpool.assembly.installation.deployment import CONFINED, HEALTH_PORT, ORDINARY, probes, spread
+from sandpool.assembly.installation.labelled import labelled, labels, selector
+from sandpool.assembly.installation.rules import ROUTER_ACTIVITY, ROUTER_CLUSTER, ROUTER_NAMESPACED, USERS
+from sandpool.assembly.installation.settings import ROUTER, Settings
+
+COMPONENT = "router"
+SERVICE = "sandbox-router-svc"
+"""The name that clients of the contract know."""
+ADMITTED = {"app": "sandbox-router"}
+"""Pods that the NetworkPolicy of templates lets in."""
+PORT = 8080
+METRICS_PORT = 9090
+KEYS = "sandbox-router-keys"
+"""A Secret whose entries are the keys of tokens for one sandbox; without it there are no such tokens."""
+KEYS_FOLDER = "/etc/sandbox-router/keys"
+
+
+def router(settings: Settings) -> list[dict[str, Any]]:
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": labelled(ROUTER, settings.namespace, COMPONENT),
+            "automountServiceAccountToken": False,
+        },
+        *_access(settings),
+        _service(settings),
+        _deployment(settings),
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": labelled(ROUTER, settings.namespace, COMPONENT),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(COMPONENT)}},
+        },
+    ]
+
+
+def _access(settings: Settings) -> Iterator[dict[str, Any]]:
+    account = {"kind": "ServiceAccount", "name": ROUTER, "namespace": settings.namespace}
+    inside = (*ROUTER_NAMESPACED, *ROUTER_ACTIVITY)
+    suffix = f"-{settings.namespace}" if settings.watch_namespaces else ""
+    everywhere = ROUTER_CLUSTER if settings.watch_namespaces else (*inside, *ROUTER_CLUSTER)
+    yield from granted(account, f"{ROUTER}{suffix}", "", everywhere, COMPONENT)
+    for namespace in settings.watch_namespaces:
+        yield from granted(account, ROUTER, namespace, inside, COMPONENT)
+    users = labelled(f"{ROUTER}-users{suffix}", component=COMPONENT)
+    users["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
+    rules = [rule.body() for rule in USERS]
+    yield {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": users, "rules": rules}
+
+
+def _service(settings: Settings) -> dict[str, Any]:
+    ports = [
+        {"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"},
+        {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": labelled(SERVICE, settings.namespace, COMPONENT),
+        "spec": {"type": "ClusterIP", "selector": selector(COMPONENT), "ports": ports},
+    }
+
+
+def _deployment(settings: Settings) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": labelled(ROUTER, settings.namespace, COMPONENT),
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": selector(COMPONENT)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {"metadata": {"labels": {**labels(COMPONENT), **ADMITTED}}, "spec": _pod(settings)},
+        },
+    }
+
+
+def _pod(settings: Settings) -> dict[str, Any]:
+    keys = {"secretName": KEYS, "optional": True, "defaultMode": 0o440}
+    return {
+        "serviceAccountName": ROUTER,
+        "automountServiceAccountToken": True,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": dict(ORDINARY),
+        "topologySpreadConstraints": spread(selector(COMPONENT)),
+        "containers": [_container(settings)],
+        "volumes": [{"name": "keys", "secret": keys}],
+    }
+
+
+def _container(settings: Settings) -> dict[str, Any]:
+    ports = (("http", PORT), ("metrics", METRICS_PORT), ("health", HEALTH_PORT))
+    return {
+        "name": "router",
+        "image": settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": arguments(settings),
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
+        **probes(),
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": dict(CONFINED),
+        "volumeMounts": [{"name": "keys", "mountPath": KEYS_FOLDER, "readOnly": True}],
+    }
+
+
+def arguments(settings: Settings) -> list[str]:
+    served = [f"--namespaces={','.join(settings.watch_namespaces)}"] if settings.watch_namespaces else []
+    return ["router", "--log-format=json", "--audit-log=-", f"--token-key-file={KEYS_FOLDER}", *served]

@@ -1,0 +1,86 @@
+"""GET of what pods and nodes use, for `kubectl top`. What may be seen of pods is what may be seen of the pods themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from sandpool.kube.errors import NotFound
+from sandpool.local.apiserver.answer import Answer, Reply
+from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.handlers.read import listing
+from sandpool.local.apiserver.query import list_query
+from sandpool.local.apiserver.render import one
+from sandpool.local.apiserver.usage.documents import Seen, of_node, of_pod, seen
+from sandpool.local.apiserver.usage.port import Usage, Used
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.options import Listed, ListQuery
+from sandpool.local.store.record import Record
+from sandpool.model.kinds import NODES, PODS
+from sandpool.model.metadata import Uid
+from sandpool.model.resource import Resource
+from sandpool.model.usage import POD_METRICS
+
+
+class UsagePages:
+    def __init__(self, objects: Objects, usage: Usage, now: Callable[[], datetime]) -> None:
+        self._objects = objects
+        self._usage = usage
+        self._now = now
+
+    async def serve(self, call: Call) -> Reply:
+        return await (self._get(call) if call.info.verb == "get" else self._list(call))
+
+    async def _get(self, call: Call) -> Reply:
+        form, name = call.form, call.info.name
+        try:
+            record = self._objects.get(_about(call), call.namespace, name)
+        except NotFound:
+            raise _absent(call) from None
+        found = next(self._documents(call, (record,), await self._usage.used()), None)
+        if found is None:
+            raise _absent(call)
+        return Answer(one(found.value, form, call.resource, call.params, self._now))
+
+    async def _list(self, call: Call) -> Reply:
+        """Whole, whatever `limit` says: there is nothing that a second page could be consistent with."""
+        form, asked = call.form, list_query(call.params)
+        query = ListQuery(labels=asked.labels, fields=asked.fields)
+        self._objects.list(_about(call), call.namespace, query)  # what is wrong with it is said before anybody measures
+        used = await self._usage.used()
+        listed = self._objects.list(_about(call), call.namespace, query)
+        shown = Listed(tuple(self._documents(call, listed.records, used)), listed.revision)
+        return listing(call, shown, form, self._now())
+
+    def _documents(self, call: Call, records: tuple[Record, ...], used: Mapping[Uid, Used]) -> Iterator[Record]:
+        by_node = {} if call.resource == POD_METRICS else self._by_node(used)
+        for record in records:
+            about = seen(record.value)
+            if call.resource != POD_METRICS:
+                value = of_node(about, by_node.get(about.metadata.name, ()), self._now())
+            elif about.metadata.uid in used:
+                value = of_pod(about, used[about.metadata.uid])
+            else:
+                continue  # nothing of it runs
+            yield Record(record.key, record.revision, record.created, value)
+
+    def _by_node(self, used: Mapping[Uid, Used]) -> dict[str, list[Used]]:
+        found: dict[str, list[Used]] = {}
+        for record in self._objects.list(PODS, "", ListQuery()).records:
+            pod: Seen = seen(record.value)
+            if pod.metadata.uid in used:
+                found.setdefault(pod.spec.node_name, []).append(used[pod.metadata.uid])
+        return found
+
+
+def _about(call: Call) -> Resource[Any]:
+    return PODS if call.resource == POD_METRICS else NODES
+
+
+def _absent(call: Call) -> NotFound:
+    resource, name = call.resource, call.info.name
+    return NotFound(
+        f'{resource.group_resource} "{name}" not found',
+        details={"name": name, "group": resource.group, "kind": resource.plural},
+    )

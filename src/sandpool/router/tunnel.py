@@ -1,0 +1,47 @@
+"""Bytes both ways after an upgrade, until both sides have ended or one of them breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from sandpool.loop.clock import Clock
+from sandpool.router.line import Line
+from sandpool.router.scope import Scope
+from sandpool.router.splice import Meter
+
+_TURN = 1 << 20
+
+
+class Ended(Exception):
+    """One side has ended, and the other one did not follow."""
+
+
+async def tunnel(client: Line, upstream: Line, received: Meter, sent: Meter, clock: Clock, patience: float) -> None:
+    """`patience`: seconds for the second side once the first has ended. Closing the lines is the caller's."""
+    scope = Scope(clock)
+
+    async def forth(source: Line, sink: Line, meter: Meter) -> None:
+        await _pour(source, sink, meter)
+        if not sink.end():
+            raise Ended  # it cannot be told that only one half has ended
+        scope.limit(patience, Ended())
+
+    with suppress(Ended), scope:
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(forth(client, upstream, received))
+                both.create_task(forth(upstream, client, sent))
+        except* (OSError, Ended):
+            pass
+
+
+async def _pour(source: Line, sink: Line, meter: Meter) -> None:
+    spent = 0
+    while data := await source.read():
+        await sink.write(data)
+        meter.bytes += len(data)
+        spent += len(data)
+        if spent >= _TURN:
+            spent = 0
+            await asyncio.sleep(0)
