@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 DOMAINS_FILE = Path("/etc/sandbox-config/allowed-label-domains")
 
 
-def _flag(group: Group) -> Callable[..., Parameter]:
+def flag_of(group: Group) -> Callable[..., Parameter]:
     def made(help: str, *, default: bool = True, negative: str | None = None) -> Parameter:
         return Parameter(group=group, help=help, show_default=default, negative=negative)
 
     return made
 
 
-_where = _flag(Group("The cluster", sort_key=1))
-_lead = _flag(Group("Leader election", sort_key=2))
-_pace = _flag(Group("Pace", sort_key=3))
+_where = flag_of(Group("The cluster", sort_key=1))
+_lead = flag_of(Group("Leader election", sort_key=2))
+_pace = flag_of(Group("Pace", sort_key=3))
 MEMBERS = Group("Members of pools and claims", sort_key=4)
-_members = _flag(MEMBERS)
-_seen = _flag(Group("Watching it", sort_key=5))
+_members = flag_of(MEMBERS)
+_seen = flag_of(Group("Watching it", sort_key=5))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,13 @@ class WhereFlags:
     def router(self) -> str:
         """Empty: wherever we run."""
         if self.router_namespace:
-            _named("--router-namespace", self.router_namespace)
+            named_namespace("--router-namespace", self.router_namespace)
         return self.router_namespace
 
     def namespaces(self) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(name.strip() for name in self.watch_namespaces.split(",") if name.strip()))
         for name in names:
-            _named("--watch-namespaces", name)
+            named_namespace("--watch-namespaces", name)
         return names
 
 
@@ -216,15 +216,15 @@ class SeenFlags:
 
         host = "" if inside_cluster(env) else "127.0.0.1"
         return (
-            _address("--metrics-bind-address", self.metrics_bind_address or f"{host}:8080"),
-            _address("--health-probe-bind-address", self.health_probe_bind_address or f"{host}:8081"),
-            _address("--debug-bind-address", self.debug_bind_address, host="127.0.0.1"),
+            read_address("--metrics-bind-address", self.metrics_bind_address or f"{host}:8080"),
+            read_address("--health-probe-bind-address", self.health_probe_bind_address or f"{host}:8081"),
+            read_address("--debug-bind-address", self.debug_bind_address, host="127.0.0.1"),
         )
 
     def stories_address(self) -> Address | None:
         """Stories tell of every namespace, and nobody is asked who he is: who may reach loopback here is an operator."""
         flag = "--stories-bind-address"
-        address = _address(flag, self.stories_bind_address, host="127.0.0.1")
+        address = read_address(flag, self.stories_bind_address, host="127.0.0.1")
         if address is not None and not _loopback(address.host):
             raise Exit(
                 USAGE, f"{flag} {self.stories_bind_address}: only on loopback; reach it with `kubectl port-forward`"
@@ -241,14 +241,14 @@ def _loopback(host: str) -> bool:
         return False
 
 
-def _named(flag: str, name: str) -> None:
+def named_namespace(flag: str, name: str) -> None:
     from sandpool.model.names import dns_label
 
     if problems := dns_label(name):
         raise Exit(USAGE, f"{flag}: {name!r} cannot be the name of a namespace: {problems[0]}")
 
 
-def _address(flag: str, text: str, *, host: str = "") -> Address | None:
+def read_address(flag: str, text: str, *, host: str = "") -> Address | None:
     from sandpool.assembly.pages import parse_address
 
     try:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sandpool.cli.durations import duration
 from sandpool.cli.exits import FAILED, NOT_FOUND, TIMED_OUT, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 
@@ -16,10 +17,10 @@ from sandpool.cli.flags import DataDirFlag, data_dir
 def down(
     *,
     data_dir_: DataDirFlag = None,
-    timeout: Annotated[float, Parameter(help="Seconds to wait for it to end.")] = 30.0,
+    timeout: Annotated[str, Parameter(help="How long to wait for it to end, such as 30s.")] = "30s",
 ) -> None:
     """Stop the local cluster. Everything it acknowledged stays in its data directory."""
-    directory = data_dir(data_dir_)
+    directory, seconds = data_dir(data_dir_), duration(timeout, "--timeout", zero=True)
     pid = directory.holder()
     if pid is None:
         raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}")
@@ -31,10 +32,10 @@ def down(
         return
     except PermissionError as error:
         raise Exit(FAILED, f"process {pid} belongs to another user; stop it as that user") from error
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + seconds
     while directory.holder() is not None:
         if time.monotonic() > deadline:
-            raise Exit(TIMED_OUT, _still_there(pid, timeout))
+            raise Exit(TIMED_OUT, _still_there(pid, seconds))
         time.sleep(0.02)
 
 

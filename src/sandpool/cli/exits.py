@@ -6,6 +6,15 @@ FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
 TIMED_OUT = 4
+OUTLASTED = 124
+"""The command in the sandbox took longer than --time-limit, as timeout(1) has it."""
+OURS = 125
+"""Of `run`, `exec` and `shell`: sandpool itself failed, not the command."""
+NOT_EXECUTABLE, NOT_THERE = 126, 127
+"""As shells end where a program cannot be run, and where there is none."""
+SIGNALLED = 128
+"""And the number of the signal."""
+INTERRUPTED = 130
 
 
 class Exit(Exception):

@@ -31,8 +31,11 @@ def install(
             help="Namespaces to serve, separated by commas; rights are granted in these only. Default: all.",
         ),
     ] = "",
+    router: Annotated[
+        bool, Parameter(help="Whether a router, the way into sandboxes, runs beside the controller.")
+    ] = True,
 ) -> None:
-    """Print what installs the controllers on a Kubernetes cluster: definitions, permissions, the controller itself.
+    """Print what installs sandpool on a Kubernetes cluster: definitions, permissions, the controller, the router.
 
     It sends nothing by itself: read what it prints, then give it to kubectl. The same objects are in the Helm chart.
     """
@@ -40,7 +43,9 @@ def install(
     from sandpool.assembly.installation.settings import IMAGE, Settings
 
     watched = tuple(name.strip() for name in watch_namespaces.split(",") if name.strip())
-    settings = Settings(namespace=namespace, image=IMAGE if image is None else image, watch_namespaces=watched)
+    settings = Settings(
+        namespace=namespace, image=IMAGE if image is None else image, watch_namespaces=watched, router=router
+    )
     if problem := next(settings.wrong(), None):
         raise Exit(USAGE, problem)
     if not dry_run:

@@ -1,6 +1,7 @@
-"""The `sandpool` command. Subcommands import what is heavy only when they run, so that `sandpool --help` answers at once.
+"""The `sandpool` command. A command's module is imported only when it runs, so that `sandpool --help` answers at once.
 
-stdout is data, stderr is talk. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not there, 4 timed out.
+stdout is data, stderr is talk. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not there, 4 timed out, 130 interrupted; `run`, `exec` and
+`shell` end as the command did, with 125 where sandpool itself failed.
 """
 
 from __future__ import annotations
@@ -8,61 +9,87 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 import cyclopts
 from cyclopts import App
 
-from sandpool.cli.backup import backup, restore
-from sandpool.cli.controller import controller
-from sandpool.cli.crds import crds
-from sandpool.cli.down import down
-from sandpool.cli.exits import FAILED, USAGE, Exit
-from sandpool.cli.image import image
-from sandpool.cli.install import install
-from sandpool.cli.simulate import simulate
-from sandpool.cli.status import status
-from sandpool.cli.token import token
-from sandpool.cli.up import up
-from sandpool.cli.why import why
+from sandpool.cli.commands import COMMANDS, OTHER
+from sandpool.cli.exits import FAILED, INTERRUPTED, USAGE, Exit
 from sandpool.kube.errors import SandpoolError
 from sandpool.version import __version__
 
-app = App(
-    name="sandpool",
-    help="Isolated computers for AI agents, ready before they are asked for.",
-    version=__version__,
-    version_flags=["--version"],
-)
-for command in (up, status, down, token, backup, restore, crds, controller, install, why, simulate):
-    app.command(command)
-app.command(image)
+EARLY = frozenset({"-n", "--namespace", "--kubeconfig", "--context", "--data-dir"})
+NAMES = frozenset(one.name for one in COMMANDS)
+
+
+def build(arguments: Sequence[str] = ()) -> App:
+    """The overview tells one line of each command; what a command itself says is in its docstring."""
+    app = App(
+        name="sandpool",
+        help="Isolated computers for AI agents, ready before they are asked for.",
+        version=__version__,
+        version_flags=["--version"],
+    )
+    overview = not arguments or arguments[0] not in NAMES
+    for at, one in enumerate(COMMANDS):
+        told = one.help if overview else None
+        app.command(f"sandpool.cli.{one.path}", name=one.name, group=one.group, sort_key=at, help=told)
+    for flag in ("--help", "--version"):
+        app[flag].group = OTHER
+    return app
 
 
 def run(arguments: list[str]) -> int:
     """Runs one command line and answers its exit code; what a user did wrong never shows a traceback."""
     try:
-        app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
+        arguments = hoisted(arguments)
+        ended = build(arguments)(arguments, exit_on_error=False, print_error=True, result_action="return_value")
         sys.stdout.flush()
-    except cyclopts.CycloptsError:
-        return USAGE  # cyclopts has said what is wrong
+    except cyclopts.CycloptsError as error:
+        return _said(_help(arguments, error.command_chain or ()), USAGE)  # cyclopts has said what is wrong
     except Exit as end:
-        if end.message:
-            print(f"sandpool: {end.message}", file=sys.stderr)
-        return end.code
+        return _said(end.message, end.code)
     except SandpoolError as error:
-        print(f"sandpool: {error}", file=sys.stderr)
-        return FAILED
+        from sandpool.cli.failures import code_of, told
+
+        return _said(told(error), code_of(error))
     except BrokenPipeError:  # who read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would complain at its end
         return 128 + signal.SIGPIPE
     except OSError as error:  # a file or a folder that may not be used: the message must name it
         named = f"{error.filename}: " if error.filename else ""
-        print(f"sandpool: {named}{error.strerror or error}", file=sys.stderr)
-        return FAILED
+        return _said(f"{named}{error.strerror or error}", FAILED)
     except KeyboardInterrupt:
-        return 130
-    return 0
+        return INTERRUPTED
+    return ended if isinstance(ended, int) else 0
+
+
+def _help(arguments: Sequence[str], chain: Sequence[str]) -> str:
+    """`chain` is the command as far as it was understood, such as `pool create`."""
+    command = " ".join(chain)
+    if command in ("run", "exec") and "--" not in arguments:
+        return f"write the command after --, as in `sandpool {command} NAME -- ls -l`; `sandpool {command} --help` shows more"
+    return f"`sandpool {command} --help` shows how it is used".replace("  ", " ")
+
+
+def hoisted(arguments: list[str]) -> list[str]:
+    """`sandpool -n red get pools`, as kubectl takes it: flags before the command go to its own, before any `--`."""
+    at = 0
+    while at < len(arguments) and arguments[at].partition("=")[0] in EARLY:
+        at += 1 if "=" in arguments[at] else 2
+    rest = arguments[at:]
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:end], *arguments[:at], *rest[end:]]
+
+
+def _said(message: str, code: int) -> int:
+    """Words of servers and sandboxes are among it: they must not move the cursor."""
+    if message:
+        shown = "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in message)
+        print(f"sandpool: {shown}", file=sys.stderr)
+    return code
 
 
 def main() -> NoReturn:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from sandpool.cli.exits import USAGE, Exit
+
 if TYPE_CHECKING:
+    from sandpool.assembly.first_pool import FirstPools
     from sandpool.local.images.options import ImageOptions
     from sandpool.local.volumes.options import VolumeOptions
 
@@ -19,6 +22,12 @@ NOTICES = {
     "hollow": "Backend hollow: pods become Ready and have an address, but no process runs in them.",
     "none": "Backend none: objects are kept and nothing acts on them; leave out --backend none for pools and claims.",
 }
+
+
+NO_POOL = "none"
+UNHELD = ("process", "none")
+"""Backends for which there are no first pools: their template promises walls, and here nothing would be between a sandbox and the machine."""
+MOST_MEMBERS = 10_000
 
 
 @Parameter(name="*")
@@ -46,7 +55,15 @@ class NodeFlags:
             negative="", help="HOST or HOST:PORT of a registry that may be asked without TLS. Loopback always may."
         ),
     ] = ()
-
+    pool: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            negative="--no-pool",
+            env_var="SANDPOOL_POOL",
+            help="NAME=N: a pool of N warm sandboxes is there, or is made from the template python. May be repeated. "
+            "Without it: python=3, unless there is a pool python. --no-pool, or the variable with the word none: makes none.",
+        ),
+    ] = None
     enforce_volume_sizes: Annotated[
         bool,
         Parameter(negative="", help="As root: volumes that name a size are file systems of that size, in a file each."),
@@ -60,7 +77,24 @@ class NodeFlags:
             *(f"--allow-image-folder={path.absolute()}" for path in self.allow_image_folder),
             *(f"--insecure-registry={name}" for name in self.insecure_registry),
             *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
+            *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
         ]
+
+    def pools(self) -> FirstPools:
+        """What the cluster begins with. Exit for a mistake."""
+        from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools
+
+        if self.pool in ((), (NO_POOL,)) or (self.pool is None and self.backend in UNHELD):
+            return NO_POOLS
+        if self.pool is None:
+            return STANDARD
+        if self.backend in UNHELD:
+            raise Exit(
+                USAGE,
+                f"--pool (or SANDPOOL_POOL) does not go with --backend {self.backend}: its template needs isolated sandboxes. Leave out one of "
+                "them, or create a template and a pool of your own with kubectl",
+            )
+        return FirstPools(dict(_sized(text) for text in self.pool), scale=True)
 
     def images(self) -> ImageOptions:
         from urllib.request import getproxies
@@ -75,3 +109,16 @@ class NodeFlags:
         from sandpool.local.volumes.options import VolumeOptions
 
         return VolumeOptions(host_paths=self.allow_host_path, images=self.enforce_volume_sizes)
+
+
+def _sized(text: str) -> tuple[str, int]:
+    from sandpool.model.names import dns_subdomain
+
+    name, _, number = text.partition("=")
+    if not (number.isascii() and number.isdigit()) or int(number[:9]) > MOST_MEMBERS:
+        raise Exit(
+            USAGE, f"--pool {text}: write NAME=N, such as python=3, with a number of members from 0 to {MOST_MEMBERS}"
+        )
+    if wrong := dns_subdomain(name):
+        raise Exit(USAGE, f"--pool {text}: {name!r} cannot be the name of a pool: {wrong[0]}")
+    return name, int(number)

@@ -20,23 +20,18 @@ from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
 from sandpool.cli.node_flags import NOTICES, NodeFlags
+from sandpool.cli.place_flags import PlaceFlags
 from sandpool.kube.nearby import Running
 
 if TYPE_CHECKING:
+    from sandpool.assembly.first_pool import FirstPools
     from sandpool.telemetry.trace import Tracer
-
-DEFAULT_PORT = 7443
 
 
 def up(
     *,
     data_dir_: DataDirFlag = None,
-    port: Annotated[
-        int, Parameter(env_var="SANDPOOL_PORT", help="Where the API listens. 0 takes a free port.")
-    ] = DEFAULT_PORT,
-    host: Annotated[
-        str, Parameter(help="The address it listens on. Anything but loopback makes it reachable for others.")
-    ] = "127.0.0.1",
+    place: PlaceFlags = PlaceFlags(),
     node: NodeFlags = NodeFlags(),
     containers: DefaultFlags = DefaultFlags(),
     events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,
@@ -55,15 +50,15 @@ def up(
     find every object again, also after a crash. With `--port 0` a restart keeps the kubeconfig up to date.
     """
     directory = data_dir(data_dir_)
-    _check(port, host, otlp_endpoint)
-    defaults = containers.defaults()
+    place.check()
+    _check(otlp_endpoint)
+    defaults, pools = containers.defaults(), node.pools()
     directory.prepare()
     if detach:
-        arguments = ["--port", str(port), "--host", host, "--log-format", log_format, *node.arguments()]
-        arguments += containers.arguments()
+        arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
-        _greet(_start_detached(directory, arguments))
+        _greet(_start_detached(directory, arguments), pools)
         return
     from sandpool.assembly.controllers import ControllerOptions
     from sandpool.assembly.local_cluster import LocalOptions, serve_until_stopped
@@ -73,23 +68,21 @@ def up(
     with _tracing(otlp_endpoint) as tracer:
         options = LocalOptions(
             directory,
-            host=host,
-            port=port,
+            host=place.host,
+            port=place.port,
+            router_port=place.way_in,
             backend=node.backend,
             images=node.images(),
             volumes=node.volumes(),
+            pools=pools,
             controllers=ControllerOptions(defaults=defaults),
             events=events,
             tracer=tracer,
         )
-        serve_until_stopped(options, _greet)
+        serve_until_stopped(options, lambda running: _greet(running, pools))
 
 
-def _check(port: int, host: str, otlp_endpoint: str) -> None:
-    if not 0 <= port <= 65535:
-        raise Exit(USAGE, f"--port {port} is not a port; choose one from 1 to 65535, or 0 for a free one")
-    if not host:
-        raise Exit(USAGE, "--host is empty; name an address, such as 127.0.0.1, or 0.0.0.0 for all of them")
+def _check(otlp_endpoint: str) -> None:
     if otlp_endpoint and not otlp_endpoint.startswith(("http://", "https://")):
         raise Exit(
             USAGE, f"--otlp-endpoint {otlp_endpoint} is not the base URL of a collector, such as http://127.0.0.1:4318"
@@ -114,11 +107,19 @@ def _tracing(endpoint: str) -> Iterator[Tracer]:
         tracer.close()
 
 
-def _greet(running: Running) -> None:
+def _greet(running: Running, pools: FirstPools) -> None:
     print(f"The cluster is ready at {running.api}", file=sys.stderr)
     print(f"  export KUBECONFIG={shlex.quote(running.kubeconfig)}", file=sys.stderr)
     print("  kubectl api-resources", file=sys.stderr)
     print(NOTICES[running.backend], file=sys.stderr)
+    warming = [name for name, size in pools.sizes.items() if size]
+    if warming:
+        print(
+            f"{'Pools' if warming[1:] else 'Pool'} {', '.join(warming)}: sandboxes are being made ready.",
+            file=sys.stderr,
+        )
+        if running.backend == "namespaces":
+            print(f"  sandpool run {warming[0]} -- python3 -c 'print(6*7)'", file=sys.stderr)
 
 
 def _start_detached(directory: DataDir, arguments: list[str], timeout: float = 60.0) -> Running:
@@ -143,7 +144,7 @@ def _await_ready(directory: DataDir, child: subprocess.Popen[bytes], said_before
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if child.poll() is not None:
-            raise Exit(FAILED, f"it did not start:\n{_last_words(directory.log, said_before)}")
+            raise Exit(FAILED, f"it did not start: {_last_words(directory.log, said_before)}")
         running = directory.read_running()
         if running is not None and running.pid == child.pid and answers(running):
             return running
@@ -152,6 +153,9 @@ def _await_ready(directory: DataDir, child: subprocess.Popen[bytes], said_before
 
 
 def _last_words(log: Path, since: int) -> str:
+    """Its own explanation where there is one, else all that it said."""
     with log.open("rb") as file:
         file.seek(since)
-        return file.read().decode(errors="replace").strip() or f"it said nothing; see {log}"
+        said = file.read().decode(errors="replace").strip()
+    _, begun, why = f"\n{said}".rpartition("\nsandpool: ")
+    return why if begun else said or f"it said nothing; see {log}"

@@ -1,41 +1,38 @@
-"""`sandpool why`: the story of one object, told by the controllers of the running cluster."""
+"""`sandpool why`: the story of one object, told by the controllers of the cluster."""
 
 from __future__ import annotations
 
+import json
 import sys
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from sandpool.cli.chapters import KINDS, chapters, word_of
+from sandpool.cli.cluster import connected
+from sandpool.cli.cluster_flags import ClusterFlags
+from sandpool.cli.completing import kinds_and_names
 from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
-from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
-from sandpool.cli.sources import Kubernetes, Source, ThisMachine
+from sandpool.cli.flags import OutputFlag
+from sandpool.cli.sources import Source
 from sandpool.cli.telling import document, text, timeline
 
 
 def why(
-    what: Annotated[str, Parameter(help="claim/NAME, sandbox/NAME, pool/NAME or template/NAME.")],
+    what: Annotated[
+        str, Parameter(completer=kinds_and_names, help="claim/NAME, sandbox/NAME, pool/NAME or template/NAME.")
+    ],
     /,
     *,
-    namespace: Annotated[
-        str, Parameter(name=["--namespace", "-n"], env_var="SANDPOOL_NAMESPACE", help="Where the object is.")
-    ] = "default",
     output: OutputFlag = "table",
-    data_dir_: DataDirFlag = None,
-    kubeconfig: Annotated[
-        Path | None, Parameter(help="Ask this Kubernetes cluster, not the one of this machine.")
-    ] = None,
-    context: Annotated[str, Parameter(show_default=False, help="A context of the kubeconfig, likewise.")] = "",
     stories: Annotated[
-        str, Parameter(show_default=False, help="Where the controller of that cluster tells stories: HOST:PORT.")
+        str,
+        Parameter(show_default=False, help="Where the controller of a Kubernetes cluster tells stories: HOST:PORT."),
     ] = "",
     controller_namespace: Annotated[
         str, Parameter(help="Where that controller runs: its lease says which replica to ask.")
     ] = "agent-sandbox-system",
+    where: ClusterFlags = ClusterFlags(),
 ) -> None:
     """Tell what happened to one object and why: what was seen, decided and written, and when.
 
@@ -44,16 +41,9 @@ def why(
     and none is remembered.
     """
     word, name = _asked(what)
-    with _source(data_dir_, kubeconfig, context, stories, controller_namespace) as source:
-        _tell(source, word, namespace, name, output)
-
-
-def _source(
-    directory: Path | None, kubeconfig: Path | None, context: str, stories: str, namespace: str
-) -> AbstractContextManager[Source]:
-    if kubeconfig is not None or context or stories:
-        return Kubernetes.at(kubeconfig, context, stories, namespace)
-    return nullcontext(ThisMachine.found(data_dir(directory)))
+    with connected(where) as cluster:
+        source = Source(cluster.connection.cluster, controller_namespace, running=cluster.running, stories=stories)
+        _tell(source, word, cluster.namespace, name, output)
 
 
 def _tell(source: Source, word: str, namespace: str, name: str, output: str) -> None:
@@ -63,10 +53,10 @@ def _tell(source: Source, word: str, namespace: str, name: str, output: str) -> 
         raise Exit(
             NOT_FOUND,
             f"there is no {word} {name!r} in namespace {namespace!r}, and none is remembered; "
-            f"`kubectl get {KINDS[word].plural} -A` lists those there are",
+            f"`sandpool get {KINDS[word].plural} -A` lists those there are",
         )
     if output == "json":
-        print(msgspec.json.encode(document(found, told)).decode())
+        print(json.dumps(document(found, told), ensure_ascii=False))
         return
     print(text(found, told), end="")
     if not found[0].entries:

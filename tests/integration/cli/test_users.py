@@ -3,45 +3,104 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import sandpool as package
+from sandpool.model.kinds import PODS
 from support.cluster import running_cluster
+from support.cluster_watch import became
+from support.first_pool import LOOK, SEEN
+from support.kubectl import Kubectl
 
+DEMO = Path(__file__).parents[3] / "examples/demo.py"
 NOBODY = 65534
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-@pytest.mark.ordinary_user
-@root
-def test_an_ordinary_user_can_run_it(tmp_path: Path) -> None:
-    """The same life as root's, as a user who owns nothing but the data directory."""
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """A user who owns nothing but a home."""
+
+    home: Path
+    packages: str
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    def sandpool(self, *arguments: str) -> None:
+        self.python("-m", "sandpool", *arguments)
+
+    def python(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [_python(), *arguments], user=NOBODY, group=NOBODY, extra_groups=[], cwd=self.home,
+            env={
+                "PYTHONPATH": self.packages, "HOME": str(self.home), "PATH": os.environ["PATH"],
+                "SANDPOOL_DATA_DIR": str(self.data), "TMPDIR": str(self.home),
+            },
+            capture_output=True, text=True, timeout=90, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{arguments}: {done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[Nobody]:
     home = Path("/tmp") / f"sandpool-nobody-{os.getpid()}"
     home.mkdir(mode=0o700)
     os.chown(home, NOBODY, NOBODY)
     try:
-        readable = _readable_copy(home)
-        environment = {"PYTHONPATH": readable, "HOME": str(home), "PATH": os.environ["PATH"]}
-        for arguments in (
-            ["up", "--detach", "--port", "0"],
-            ["status"],
-            ["backup", str(home / "backup.db")],
-            ["down"],
-        ):
-            done = subprocess.run(
-                [_python(), "-m", "sandpool", *arguments], user=NOBODY, group=NOBODY, extra_groups=[], cwd=home,
-                env=environment | {"SANDPOOL_DATA_DIR": str(home / "data")}, capture_output=True, text=True,
-                timeout=90, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, f"{arguments}: {done.stderr}"
-        assert (home / "data" / "kubeconfig").stat().st_uid == NOBODY
+        yield Nobody(home, _readable_copy(home))
     finally:
         shutil.rmtree(home)
+
+
+@pytest.mark.ordinary_user
+@root
+def test_an_ordinary_user_can_run_it(nobody: Nobody) -> None:
+    """The same life as root's, as a user who owns nothing but the data directory."""
+    nobody.sandpool("up", "--detach", "--port", "0", "--no-pool")
+    try:
+        nobody.sandpool("status")
+        nobody.sandpool("backup", str(nobody.home / "backup.db"))
+    finally:
+        nobody.sandpool("down")
+    assert (nobody.data / "kubeconfig").stat().st_uid == NOBODY
+
+
+@pytest.mark.ordinary_user
+@pytest.mark.kubectl
+@root
+def test_an_ordinary_user_has_the_first_pool(nobody: Nobody, tmp_path: Path) -> None:
+    nobody.sandpool("up", "--detach", "--port", "0")
+    try:
+        pods = became(nobody.data, PODS, lambda pods: len(pods) == 3 and all(pod.ready for pod in pods.values()))
+        kubectl = Kubectl(nobody.data / "kubeconfig", tmp_path)
+        assert kubectl("exec", min(pods), "--", "python3", "-c", LOOK) == SEEN
+    finally:
+        nobody.sandpool("down")
+
+
+@pytest.mark.ordinary_user
+@root
+def test_an_ordinary_user_sees_the_demo(nobody: Nobody) -> None:
+    demo = nobody.home / "demo.py"
+    shutil.copy(DEMO, demo)
+    demo.chmod(0o644)
+    said = nobody.python(str(demo))
+    assert "print(6 * 7) said 42" in said
+    assert re.search(r"^  holds capabilities +0 +0$", said, re.MULTILINE)
+    assert re.search(r"^  become root +(Invalid argument|Operation not permitted)$", said, re.MULTILINE)
+    assert "IT WORKED" not in said
+    assert list(nobody.home.glob("sandpool-demo-*")) == []
 
 
 def _python() -> str:

@@ -88,7 +88,7 @@ def test_the_story_of_a_claim_and_of_what_it_got(tmp_path: Path, why: Callable[.
 def test_what_it_says_when_there_is_nothing_to_tell(tmp_path: Path, why: Callable[..., Said]) -> None:
     nobody = why("claim/x", "--data-dir", str(tmp_path / "none"))
     assert (nobody.code, nobody.out) == (3, "")
-    assert "Start one with `sandpool up`" in nobody.err
+    assert "start it with `sandpool up --data-dir" in nobody.err
     with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
         missing = why("claim/x", "-n", "team", *cluster.flag)
         assert (missing.code, missing.out) == (3, "")

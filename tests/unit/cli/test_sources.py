@@ -14,8 +14,9 @@ import pytest
 from sandpool.assembly.installation.rules import LEASE
 from sandpool.cli.chapters import Chapter
 from sandpool.cli.exits import FAILED, USAGE, Exit
-from sandpool.cli.sources import Kubernetes
-from sandpool.kube.config import Cluster, Config, User
+from sandpool.cli.sources import Source
+from sandpool.sdk._sync.connection import Connection
+from sandpool.sdk.config import Config
 
 NAMESPACE = "system"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}"
@@ -52,8 +53,10 @@ def serving(pages: dict[str, Any]) -> Iterator[str]:
             thread.join()
 
 
-def source(server: str, stories: str = "") -> Kubernetes:
-    return Kubernetes(Config(Cluster(server=f"http://{server}"), User()), stories, NAMESPACE)
+@contextmanager
+def source(server: str, stories: str = "") -> Iterator[Source]:
+    with Connection(Config(api=f"http://{server}")) as connection:
+        yield Source(connection.cluster, NAMESPACE, stories=stories)
 
 
 def test_objects_come_from_the_server_and_stories_from_the_controller() -> None:
@@ -95,6 +98,6 @@ def test_what_the_server_refuses_is_told() -> None:
 
 @pytest.mark.parametrize("text", ["x", "127.0.0.1", "https://a/b:1", "http://h/p:8"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(Exit, match="--stories") as raised:
-        source("127.0.0.1:1", text)
+    with pytest.raises(Exit, match="--stories") as raised, source("127.0.0.1:1", text):
+        pass
     assert raised.value.code == USAGE

@@ -1,0 +1,188 @@
+"""The cluster that a command talks to: the SDK's client, asked in the words of commands (kinds, namespaces, names).
+
+What is not there ends the command with 3 and says where to look. Deadlines are of the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from sandpool.cli.exits import FAILED, NOT_FOUND, Exit
+from sandpool.cli.kinds import Kind, plural, word
+from sandpool.kube.errors import NotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sandpool.cli.cluster_flags import ClusterFlags
+    from sandpool.kube.nearby import Running
+    from sandpool.sdk._sync.connection import Connection
+    from sandpool.sdk.config import Config
+
+Json = dict[str, Any]
+_UNSERVED = "the server could not find the requested resource"
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A moment; None is never."""
+
+    at: float | None
+
+    @property
+    def left(self) -> float | None:
+        return None if self.at is None else max(0.0, self.at - time.monotonic())
+
+
+class Cluster:
+    def __init__(self, connection: Connection, data_dir: Path | None = None) -> None:
+        self.connection = connection
+        self._data_dir = data_dir
+        self._client = connection.cluster
+
+    @property
+    def namespace(self) -> str:
+        """Where objects are looked for unless a command says otherwise."""
+        return self._client.resolved.namespace
+
+    @property
+    def server(self) -> str:
+        return self._client.resolved.cluster.server
+
+    @property
+    def running(self) -> Running | None:
+        """The cluster of this machine, if it is that one."""
+        from sandpool.kube.nearby import default_data_dir, read_running
+
+        found = read_running(self._data_dir or default_data_dir())
+        return found if found is not None and found.api.rstrip("/") == self.server else None
+
+    def deadline(self, timeout: float | None) -> Until:
+        return Until(None if timeout is None else time.monotonic() + timeout)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        """Ends with 3 where it is not there."""
+        try:
+            return self._client.get(path(kind, namespace, name))
+        except NotFound as error:
+            raise absent(error, kind, namespace, name) from error
+
+    def read(self, path: str) -> Json:
+        """Any path. Raises NotFound."""
+        return self._client.get(path)
+
+    def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> Json:
+        try:
+            return self._client.list(path(kind, namespace), labels=labels, fields=fields)
+        except NotFound as error:
+            raise absent(error, kind, namespace) from error
+
+    def table(self, kind: Kind, namespace: str, name: str = "", *, labels: str = "", fields: str = "") -> Json:
+        """A Table, whatever the server: one that gives none is asked for names and ages only."""
+        try:
+            if name:
+                found = self._client.get(path(kind, namespace, name), as_table=True)
+            else:
+                found = self._client.list(path(kind, namespace), labels=labels, fields=fields, as_table=True)
+        except NotFound as error:
+            raise absent(error, kind, namespace, name) from error
+        if found.get("kind") != "Table":
+            raise Exit(FAILED, f"{self.server} gives no tables; ask for -o json, yaml or name")
+        found["rows"] = found.get("rows") or []
+        return found
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str,
+        *,
+        since: str,
+        labels: str = "",
+        fields: str = "",
+        table: bool = False,
+        until: Until = Until(None),
+    ) -> Iterator[Json]:
+        """Events as plain JSON, until then. Raises Gone when that place in the log is no more."""
+        with self._client.watch(
+            path(kind, namespace), labels=labels, fields=fields, since=since, as_table=table, timeout=until.left
+        ) as events:
+            for event in events:
+                yield {"type": event.type, "object": event.object}
+
+    def create(self, kind: Kind, namespace: str, body: Json) -> Json:
+        whole = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        try:
+            return self._client.create(path(kind, namespace), whole)
+        except NotFound as error:
+            raise absent(error, kind, namespace) from error
+
+    def patch(self, kind: Kind, namespace: str, name: str, body: Json) -> Json:
+        """A merge patch. Ends with 3 where the object is not there."""
+        try:
+            return self._client.patch(path(kind, namespace, name), body)
+        except NotFound as error:
+            raise absent(error, kind, namespace, name) from error
+
+    def delete(self, kind: Kind, namespace: str, name: str) -> Json:
+        """Raises NotFound."""
+        return self._client.delete(path(kind, namespace, name))
+
+    def steer(self, name: str, uid: str, mode: str, timeout: float) -> None:
+        """Sets the mode of that very sandbox, and waits until it is so."""
+        from sandpool.sdk._sync.steering import steer
+
+        steer(self._client, self.namespace, name, uid, mode, timeout)
+
+    @contextmanager
+    def stream(self, path: str) -> Iterator[Iterator[bytes]]:
+        """What a path says, as it comes."""
+        with self._client.stream("GET", path) as answer:
+            yield iter(answer)
+
+
+def path(kind: Kind, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    return kind.path(quote(namespace, safe=""), quote(name, safe=""), subresource)
+
+
+def absent(error: NotFound, kind: Kind, namespace: str, name: str = "") -> Exit:
+    """What to say about a 404: the object, its namespace, or the kind itself is unknown there."""
+    if _UNSERVED in str(error) or (not name and "namespace" not in str(error)):
+        return Exit(
+            FAILED,
+            f"this cluster does not know {plural(kind)} ({kind.group_resource}). `sandpool install` prints what it needs for them",
+        )
+    where = f" in namespace {namespace}" if namespace and kind.namespaced else ""
+    if not name:
+        return Exit(NOT_FOUND, f"{error}; `sandpool get namespaces` lists those there are")
+    return Exit(
+        NOT_FOUND, f"there is no {word(kind)} {name!r}{where}; `sandpool get {plural(kind)} -A` lists those there are"
+    )
+
+
+@contextmanager
+def connected(where: ClusterFlags) -> Iterator[Cluster]:
+    """The cluster that the flags mean. Nothing is sent before something is asked."""
+    from sandpool.sdk._sync.connection import Connection
+
+    where.validate()
+    with Connection(config_of(where)) as connection:
+        yield Cluster(connection, where.data_dir)
+
+
+def config_of(where: ClusterFlags) -> Config:
+    """What the flags say. Variables are read by the SDK; it has none for the context, which a flag for another cluster leaves out."""
+    from sandpool.sdk.config import Config
+
+    named = where.kubeconfig is not None or where.data_dir is not None
+    return Config(
+        namespace=where.namespace,
+        kubeconfig=where.kubeconfig or "",
+        context=where.context or ("" if named else os.environ.get("SANDPOOL_CONTEXT", "")),
+        data_dir=where.data_dir or "",
+    )

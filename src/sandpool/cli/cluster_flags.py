@@ -1,0 +1,111 @@
+"""The flags of every command that talks to a cluster: which one, where in it, and how its answer is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from sandpool.cli.completing import namespaces
+from sandpool.cli.console import Colour
+from sandpool.cli.durations import duration
+from sandpool.cli.exits import USAGE, Exit
+from sandpool.cli.output.formats import WORDS, Format, format_of
+
+_CLUSTER = Group(
+    "Cluster",
+    sort_key=8,
+    help="Which one. Without these: $SANDPOOL_*, then the cluster that runs on this machine, then the current kubeconfig.",
+)
+_SHOWN = Group("Output", sort_key=7)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFlags:
+    namespace: Annotated[
+        str,
+        Parameter(
+            name=["--namespace", "-n"],
+            group=_CLUSTER,
+            show_default=False,
+            completer=namespaces,
+            help="Where the objects are. Default: $SANDPOOL_NAMESPACE, that of the context, default.",
+        ),
+    ] = ""
+    kubeconfig: Annotated[
+        Path | None, Parameter(group=_CLUSTER, help="A Kubernetes cluster. Default: $SANDPOOL_KUBECONFIG.")
+    ] = None
+    context: Annotated[
+        str,
+        Parameter(group=_CLUSTER, show_default=False, help="A context of the kubeconfig. Default: $SANDPOOL_CONTEXT."),
+    ] = ""
+    data_dir: Annotated[
+        Path | None,
+        Parameter(group=_CLUSTER, help="Of the cluster of this machine. Default: $SANDPOOL_DATA_DIR."),
+    ] = None
+
+    def validate(self) -> None:
+        if self.data_dir is not None and (self.kubeconfig is not None or self.context):
+            raise Exit(
+                USAGE, "--data-dir names a cluster of this machine, --kubeconfig and --context another one; keep one"
+            )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownFlags:
+    output: Annotated[
+        str,
+        Parameter(
+            name=["--output", "-o"],
+            group=_SHOWN,
+            completer=lambda context: (*WORDS, "jsonpath="),
+            help="table, wide, json, yaml, name or jsonpath=TEMPLATE.",
+        ),
+    ] = "table"
+    no_headers: Annotated[bool, Parameter(negative="", group=_SHOWN, help="Tables without their first line.")] = False
+    color: Annotated[
+        Colour, Parameter(env_var="SANDPOOL_COLOR", group=_SHOWN, help="auto: on a terminal, unless NO_COLOR is set.")
+    ] = "auto"
+
+    def format(self) -> Format:
+        return format_of(self.output)
+
+
+Selector = Annotated[
+    str,
+    Parameter(
+        name=["--selector", "-l"],
+        show_default=False,
+        help="Only objects with these labels: team=red, tier!=web, env in (a,b).",
+    ),
+]
+AllNamespaces = Annotated[bool, Parameter(name=["--all-namespaces", "-A"], negative="", help="In every namespace.")]
+Watch = Annotated[
+    bool, Parameter(name=["--watch", "-w"], negative="", help="Go on and show changes until interrupted.")
+]
+Timeout = Annotated[
+    str,
+    Parameter(
+        name="--timeout", env_var="SANDPOOL_TIMEOUT", help="How long to wait at most, such as 30s or 5m; 0: for ever."
+    ),
+]
+
+
+def timeout_of(text: str) -> float | None:
+    """Seconds; None is for ever."""
+    return duration(text, "--timeout", zero=True) or None
+
+
+def pairs(values: tuple[str, ...], flag: str) -> dict[str, str]:
+    """`KEY=VALUE` again and again."""
+    found = {}
+    for value in values:
+        key, sign, rest = value.partition("=")
+        if not sign or not key:
+            raise Exit(USAGE, f"{flag} {value!r} is not KEY=VALUE")
+        found[key] = rest
+    return found

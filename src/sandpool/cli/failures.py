@@ -1,0 +1,59 @@
+"""What to say about an error that no command foresaw: what happened, and what to do next. And which code goes with it."""
+
+from __future__ import annotations
+
+from sandpool.cli.exits import FAILED, NOT_FOUND, TIMED_OUT
+from sandpool.kube import errors as kube
+
+_LOOK = (
+    "`sandpool status` shows whether the cluster of this machine runs; --kubeconfig and --context choose another one"
+)
+_NEXT: tuple[tuple[type[Exception], str], ...] = (
+    (
+        kube.Unauthorized,
+        "the server does not know these credentials: renew them, or choose others with --kubeconfig or --context",
+    ),
+    (kube.Forbidden, "ask for that permission, or choose other credentials with --kubeconfig or --context"),
+    (kube.NotFound, "check the name and the namespace (-n)"),
+    (kube.AlreadyExists, "choose another name"),
+    (kube.Conflict, "somebody changed it meanwhile: try again"),
+    (kube.Invalid, "correct what is named, and try again"),
+    (kube.BadRequest, "correct what is named, and try again"),
+    (kube.TooManyRequests, "the server is busy: try again in a moment"),
+    (kube.Unavailable, "try again in a moment"),
+    (kube.ServerTimeout, "try again in a moment"),
+    (kube.InternalError, "try again; if it stays, the server's log tells more"),
+    (kube.Untrusted, "check the certificate authority in the kubeconfig"),
+    (TimeoutError, "try again, or wait longer with --timeout"),
+    (kube.Unreachable, _LOOK),
+)
+
+
+def told(error: Exception) -> str:
+    """One line that ends with what to do; errors of the SDK end so by themselves."""
+    from sandpool.sdk.errors import SandboxError
+
+    message = " ".join([str(error), *getattr(error, "__notes__", ())]).strip()
+    if isinstance(error, SandboxError | kube.ConfigError):
+        return message
+    step = next((step for kind, step in _NEXT if isinstance(error, kind)), "")
+    if not step or step in message:
+        return message
+    end = "" if message.endswith("?") else "."
+    return f"{message.rstrip('.')}{end} {step[:1].upper()}{step[1:]}"
+
+
+def code_of(error: Exception) -> int:
+    from sandpool.sdk import errors
+
+    absent = (
+        kube.NotFound,
+        errors.PoolNotFound,
+        errors.SandboxNotFound,
+        errors.SandboxGone,
+        errors.FileNotFound,
+        errors.NotConfigured,
+    )
+    if isinstance(error, absent):
+        return NOT_FOUND
+    return TIMED_OUT if isinstance(error, TimeoutError) else FAILED

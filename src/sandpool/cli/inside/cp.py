@@ -1,0 +1,139 @@
+"""`sandpool cp`: files and folders, into a sandbox and out of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sandpool.cli.cluster import Cluster, connected
+from sandpool.cli.cluster_flags import ClusterFlags
+from sandpool.cli.completing import claims
+from sandpool.cli.console import Console, Terminal
+from sandpool.cli.exits import NOT_FOUND, Exit
+from sandpool.cli.image_table import size
+from sandpool.cli.inside.places import STANDARD, Place, pair
+from sandpool.cli.inside.reach import plane_of
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+    from sandpool.sdk._sync.files import Files
+    from sandpool.sdk.values import Transfer
+
+_THERE = "NAME:PATH in a sandbox"
+_OFTEN = 0.1  # seconds between two words about progress
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    source: Place
+    target: Place
+
+    def validate(self) -> None:
+        here = self.source.path
+        if not self.source.inside and here != STANDARD and not os.path.lexists(here):
+            raise Exit(NOT_FOUND, f"there is no file or folder {here!r} on this machine; check the path")
+
+    def run(self, cluster: Cluster, console: Console) -> None:
+        from sandpool.sdk._sync.files import Files
+
+        inside = self.source if self.source.inside else self.target
+        files = Files(plane_of(cluster, inside.name))
+        # Progress costs the kernel's way of sending files: only where somebody looks.
+        shown = (
+            console.progress(f"copying {self.source} to {self.target}")
+            if sys.stderr.isatty()
+            else nullcontext(_nothing)
+        )
+        with shown as update:
+            told = None if update is _nothing else _progress(update, f"{self.source} to {self.target}")
+            moved = self._upload(files, told) if self.target.inside else self._download(files, told)
+        for name in moved.skipped if moved is not None else ():
+            console.say(f"left out: {name}")
+
+    def _upload(self, files: Files, told: Callable[[int, int], None] | None) -> Transfer | None:
+        if self.source.path == STANDARD:
+            files.write(self.target.path, sys.stdin.buffer)
+            return None
+        path = self.target.path
+        if _into(self.source.path, path, folder=lambda: _remote_folder(files, path)):
+            path = f"{path.rstrip('/')}/{_base(self.source.path)}"
+        return files.upload(self.source.path, path, progress=told)
+
+    def _download(self, files: Files, told: Callable[[int, int], None] | None) -> Transfer | None:
+        if self.target.path == STANDARD:
+            sys.stdout.flush()
+            files.read_into(self.source.path, sys.stdout.buffer)
+            return None
+        path = self.target.path
+        if _into(self.source.path, path, folder=lambda: os.path.isdir(path)):
+            path = os.path.join(path, _base(self.source.path))
+        return files.download(self.source.path, path, progress=told)
+
+
+def _into(source: str, target: str, *, folder: Callable[[], bool]) -> bool:
+    """As cp has it: a target that is a folder gets the source under its own name; `folder/.` means only what is in it."""
+    if source.rstrip("/").endswith("/.") or source.rstrip("/") in (".", "..", ""):
+        return False
+    return target.endswith("/") or folder()
+
+
+def _remote_folder(files: Files, path: str) -> bool:
+    from sandpool.sdk.errors import FileNotFound
+
+    try:
+        return files.stat(path).is_dir
+    except FileNotFound:
+        return False
+
+
+def _base(path: str) -> str:
+    return os.path.basename(path.rstrip("/"))
+
+
+def _nothing(text: str) -> None: ...
+
+
+def _progress(update: Callable[[str], None], what: str) -> Callable[[int, int], None]:
+    last = 0.0
+
+    def told(done: int, total: int) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= _OFTEN:
+            last = now
+            update(f"{what}: {size(done)}" + (f" of {size(total)}" if total else ""))
+
+    return told
+
+
+def _places(context: CompletionContext) -> list[str]:
+    return [f"{name}:" for name in claims(context)]
+
+
+def cp(
+    source: Annotated[
+        str, Parameter(completer=_places, allow_leading_hyphen=True, help=f"PATH here, or {_THERE}; - is our input.")
+    ],
+    target: Annotated[
+        str, Parameter(completer=_places, allow_leading_hyphen=True, help=f"PATH here, or {_THERE}; - is our output.")
+    ],
+    /,
+    *,
+    where: ClusterFlags = ClusterFlags(),
+) -> None:
+    """Copy a file or a folder into a sandbox, or out of it. NAME is a claim, or sandbox/NAME.
+
+    As cp does it: a target that is a folder, or ends with a slash, gets the source under its own name; `folder/.` is what is in the
+    folder. Folders on the way to the target are made. Paths in a sandbox begin at its home unless they begin with a slash.
+    """
+    options = Copy(*pair(source, target))
+    options.validate()
+    with connected(where) as cluster:
+        options.run(cluster, Terminal())

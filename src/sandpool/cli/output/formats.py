@@ -1,0 +1,88 @@
+"""What `-o` asks for, and objects in that form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandpool.cli.exits import USAGE, Exit
+from sandpool.cli.output.jsonpath import Template, template
+from sandpool.cli.output.path import JsonPathError
+from sandpool.model.resource import Resource
+
+Json = dict[str, Any]
+WORDS = ("table", "wide", "json", "yaml", "name")
+_JSONPATH = "jsonpath="
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`word` is one of WORDS, or jsonpath, which has a template."""
+
+    word: str
+    template: Template | None = None
+
+    @property
+    def tabular(self) -> bool:
+        return self.word in ("table", "wide")
+
+
+def format_of(text: str) -> Format:
+    if text in WORDS:
+        return Format(text)
+    if text.startswith(_JSONPATH) and text != _JSONPATH:
+        try:
+            return Format("jsonpath", template(text.removeprefix(_JSONPATH)))
+        except JsonPathError as error:
+            raise Exit(USAGE, f"-o {text}: {error}; write for example -o jsonpath='{{.metadata.name}}'") from None
+    raise Exit(USAGE, f"-o {text!r} is no format; choose {', '.join(WORDS)} or jsonpath=TEMPLATE")
+
+
+def one(resource: Resource[Any], body: Json, format: Format) -> str:
+    """A single object, with the end of its line."""
+    if format.word == "json":
+        return _json(body)
+    if format.word == "yaml":
+        return _yaml(body)
+    if format.template is not None:
+        return format.template(body)  # as kubectl: the template says where lines end
+    return f"{address(resource, body)}\n"
+
+
+def several(resource: Resource[Any], items: Sequence[Json], format: Format) -> str:
+    """A list as `kubectl get` gives it: kind List, every item with its kind."""
+    if format.word == "name":
+        return "".join(f"{address(resource, item)}\n" for item in items)
+    return one(resource, listed(items), format)
+
+
+def line(body: Json) -> str:
+    """One object on one line: what a watch gives to programs."""
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def listed(items: Sequence[Json]) -> Json:
+    return {"apiVersion": "v1", "items": list(items), "kind": "List", "metadata": {"resourceVersion": ""}}
+
+
+def whole(resource: Resource[Any], item: Json) -> Json:
+    """Items of a list do not name their kind; alone they must."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+
+
+def address(resource: Resource[Any], body: Json) -> str:
+    """`sandboxclaim.extensions.agents.x-k8s.io/mine`, which every command takes."""
+    group = f".{resource.group}" if resource.group else ""
+    return f"{resource.singular}{group}/{body['metadata']['name']}"
+
+
+def _json(body: Json) -> str:
+    return json.dumps(body, indent=4, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _yaml(body: Json) -> str:
+    import yaml
+
+    return yaml.safe_dump(body, sort_keys=True, allow_unicode=True, default_flow_style=False, width=80)

@@ -1,0 +1,278 @@
+"""The driver: submits each claim at its moment by the clock, hears from one shared watch when it is Ready, releases it.
+
+Open loop: nothing that the cluster does delays the next moment. A claim that must wait for a free connection is late,
+and that lateness is part of its latency. Calls in flight are bounded, submits and releases apart. A 429 is obeyed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sandpool.kube.api import EventType
+from sandpool.kube.calls import Call
+from sandpool.kube.errors import ApiError, NotFound, Refused, SandpoolError, TooManyRequests
+from sandpool.kube.transport import Transport
+from sandpool.load.arrivals import Arrival
+from sandpool.load.record import ClaimRecord
+from sandpool.load.seen import SeenObject
+from sandpool.loop.clock import Clock, Timer
+
+LONGEST_EXAMPLE = 300
+NO_HINT = 0.1
+"""Seconds to wait after a 429 that does not say how long."""
+
+
+class FirstOutput(Protocol):
+    """Work in a sandbox that was just handed out."""
+
+    async def first_output(self, namespace: str, sandbox: str) -> float:
+        """The moment, by the clock, at which the first byte of its output was here. Raises SandpoolError."""
+        ...
+
+
+class Bodies(Protocol):
+    """Claims, encoded before they are needed."""
+
+    def create(self, name: str, pool: str) -> Call: ...
+
+    def delete(self, name: str) -> Call: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What becomes of a claim that is Ready."""
+
+    dwell: float | None = 0.0  # seconds until it is released; None: not before the end
+    timeout: float = 60.0  # seconds, from a claim's moment, until it counts as failed
+    command: FirstOutput | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Where a run is, for whoever shows it."""
+
+    planned: int = 0
+    sent: int = 0
+    ready: int = 0
+    failed: int = 0
+    released: int = 0
+    throttled: int = 0
+
+
+class Driver:
+    def __init__(
+        self,
+        transport: Transport,
+        releases: Transport,
+        bodies: Bodies,
+        clock: Clock,
+        work: Work,
+        width: int,
+        namespace: str,
+    ) -> None:
+        self._transport = transport
+        self._releases = releases
+        self._bodies = bodies
+        self._clock = clock
+        self._work = work
+        self._namespace = namespace
+        self._submitting = asyncio.Semaphore(width)
+        self._releasing = asyncio.Semaphore(max(1, width // 2))
+        self._open: dict[str, ClaimRecord] = {}  # neither Ready nor failed
+        self._held: deque[ClaimRecord] = deque()  # to be released at the end
+        self._dwelling: dict[str, tuple[Timer, ClaimRecord]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._using: set[asyncio.Task[None]] = set()  # of those, commands in sandboxes
+        self._quiet = asyncio.Event()
+        self.tally = Tally()
+        self.examples: dict[str, str] = {}  # what the first error of each kind said
+        self.revisions: dict[str, int] = {}  # at which claims came to be
+        self.origin = 0.0
+
+    async def drive(self, arrivals: Sequence[Arrival], names: Callable[[int], str], pool: str) -> list[ClaimRecord]:
+        """All claims of a shape, until each is Ready or has failed. Times in the records count from `origin`."""
+        records = [
+            ClaimRecord(name=names(number), pool=each.pool or pool, scheduled=each.offset)
+            for number, each in enumerate(arrivals)
+        ]
+        self._open.update((record.name, record) for record in records)
+        self.tally.planned += len(records)
+        self._quiet.clear()
+        self.origin = self._clock.monotonic()
+        for record in records:
+            wait = record.scheduled - self._elapsed()
+            if wait > 0:
+                await self._clock.sleep(wait)
+            self._start(self._submit(record))
+        await self._all_settled(records)
+        return records
+
+    async def release_all(self) -> None:
+        """What was kept until the end, and releases that are under way."""
+        for timer, record in self._dwelling.values():
+            timer.cancel()
+            self._held.append(record)
+        self._dwelling.clear()
+        while self._held:
+            self._start(self._release(self._held.popleft()))
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def abandon(self) -> None:
+        """The run is given up: nothing is sent any more."""
+        for timer, _ in self._dwelling.values():
+            timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def heard(self, change: EventType, claim: SeenObject, at: float) -> None:
+        """What the watch of claims tells. Runs for every event: it does as little as it can."""
+        record = self._open.get(claim.metadata.name)
+        if record is None:
+            return
+        if change is EventType.ADDED:
+            self.revisions[record.name] = claim.metadata.revision
+        if change is EventType.DELETED:
+            self._fail(record, "deleted by somebody else")
+            return
+        status = claim.status
+        condition = status.ready if status else None
+        if condition is None:
+            return
+        record.reason = condition.reason
+        if condition.status == "True":
+            record.ready = at - self.origin
+            record.reason = record.error = ""
+            record.sandbox = status.sandbox.name if status and status.sandbox else ""
+            self.tally.ready += 1
+            self._settle(record)
+            self._served(record)
+
+    def _served(self, record: ClaimRecord) -> None:
+        if self._work.command is not None:
+            self._start(self._use(record, self._work.command), self._using)
+        else:
+            self._dwell(record)
+
+    def _dwell(self, record: ClaimRecord) -> None:
+        dwell = self._work.dwell
+        if dwell is None:
+            self._held.append(record)
+        elif dwell:
+            self._dwelling[record.name] = (self._clock.call_later(dwell, lambda: self._dwelt(record)), record)
+        else:
+            self._start(self._release(record))
+
+    def _dwelt(self, record: ClaimRecord) -> None:
+        del self._dwelling[record.name]
+        self._start(self._release(record))
+
+    async def _submit(self, record: ClaimRecord) -> None:
+        call = self._bodies.create(record.name, record.pool)
+        while True:
+            async with self._submitting:
+                if record.sent is None:
+                    record.sent = self._elapsed()
+                    self.tally.sent += 1
+                try:
+                    await self._transport.send(call)
+                    record.answered = self._elapsed()
+                    return
+                except TooManyRequests as busy:
+                    wait = float(busy.retry_after) if busy.retry_after else NO_HINT
+                except SandpoolError as error:
+                    self._submit_failed(record, error)
+                    return
+            record.throttled += 1
+            self.tally.throttled += 1
+            if self._elapsed() + wait > record.scheduled + self._work.timeout:
+                self._fail(record, "create: TooManyRequests")
+                return
+            await self._clock.sleep(wait)
+
+    def _submit_failed(self, record: ClaimRecord, error: SandpoolError) -> None:
+        if record.ready is not None:
+            return  # the answer was lost and the claim was served: nobody was harmed
+        record.error = self._kind("create", error)
+        if isinstance(error, (ApiError, Refused)):
+            self._fail(record, record.error)
+        # Of any other it is not known whether it was processed: if it was, the watch will tell.
+
+    async def _use(self, record: ClaimRecord, command: FirstOutput) -> None:
+        try:
+            async with asyncio.timeout(self._work.timeout):
+                at = await command.first_output(self._namespace, record.sandbox)
+            record.first_output = at - self.origin
+        except (SandpoolError, OSError, TimeoutError) as error:
+            record.error = self._kind("exec", error)
+            self.tally.failed += 1
+        self._dwell(record)
+
+    async def _release(self, record: ClaimRecord) -> None:
+        call = self._bodies.delete(record.name)
+        for _ in range(10):
+            async with self._releasing:
+                record.release_sent = record.release_sent if record.release_sent is not None else self._elapsed()
+                try:
+                    await self._releases.send(call)
+                    break
+                except NotFound:
+                    break
+                except TooManyRequests as busy:
+                    wait = float(busy.retry_after) if busy.retry_after else NO_HINT
+                except SandpoolError as error:
+                    record.error = record.error or self._kind("release", error)
+                    return
+            await self._clock.sleep(wait)
+        record.released = self._elapsed()
+        self.tally.released += 1
+
+    async def _all_settled(self, records: Sequence[ClaimRecord]) -> None:
+        last = max(record.scheduled for record in records)
+        if self._open:
+            try:
+                async with asyncio.timeout(max(0.0, last + self._work.timeout - self._elapsed())):
+                    await self._quiet.wait()
+            except TimeoutError:
+                for record in tuple(self._open.values()):
+                    why = f" ({record.reason})" if record.reason else ""
+                    self._fail(record, record.error or f"not Ready in time{why}")
+        await self._used()
+
+    async def _used(self) -> None:
+        """Commands in sandboxes are part of what is measured; releases are not waited for here."""
+        while self._using:
+            await asyncio.wait(self._using)
+
+    def _kind(self, doing: str, error: Exception) -> str:
+        kind = f"{doing}: {type(error).__name__}"
+        self.examples.setdefault(kind, str(error)[:LONGEST_EXAMPLE])
+        return kind
+
+    def _fail(self, record: ClaimRecord, error: str) -> None:
+        if record.name in self._open:
+            record.error = error
+            self.tally.failed += 1
+            self._settle(record)
+            self._held.append(record)  # it may exist all the same
+
+    def _settle(self, record: ClaimRecord) -> None:
+        self._open.pop(record.name, None)
+        if not self._open:
+            self._quiet.set()
+
+    def _start(self, work: Coroutine[Any, Any, None], into: set[asyncio.Task[None]] | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        if into is not None:
+            into.add(task)
+            task.add_done_callback(into.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _elapsed(self) -> float:
+        return self._clock.monotonic() - self.origin

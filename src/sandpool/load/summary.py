@@ -1,0 +1,138 @@
+"""From records and counts to the numbers of a report. Pure: the same records give the same numbers.
+
+Latencies are in milliseconds and count from the moment at which the shape wanted a claim; `from_sent` holds the same
+counted from the moment at which it left this process. The difference is what a closed loop would have hidden.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandpool.load.counts import Counts
+from sandpool.load.distribution import levels, peak, percentile, rate
+from sandpool.load.record import ClaimRecord
+
+POINTS = ((50.0, "p50_ms"), (90.0, "p90_ms"), (99.0, "p99_ms"), (99.9, "p99_9_ms"))
+_ROUND = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What processes used during the run; None where it cannot be seen."""
+
+    generator_cpu: float
+    driven: float = 0.0  # seconds in which the generator used it
+    server_cpu: float | None = None
+    server_peak: int | None = None
+    others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by metrics page
+
+
+def summarise(records: Sequence[ClaimRecord], counts: Counts, used: Used) -> dict[str, Any]:
+    ready = [record for record in records if record.ready is not None]
+    errors = Counter(record.error for record in records if record.error)
+    first = min((record.scheduled for record in records), default=0.0)
+    last = max((record.ready or 0.0 for record in ready), default=0.0)
+    wall = max(0.0, last - first)
+    warm = [record.warm for record in ready if record.warm is not None]
+    latencies = _latencies(record.latency for record in ready)
+    return {
+        "claims": len(records),
+        "ready": len(ready),
+        "failed": sum(1 for record in records if record.error),
+        **latencies,
+        "wall_s": _rounded(wall),
+        "claims_per_s": _rounded(len(ready) / wall if wall else None),
+        "warm_fraction": _rounded(sum(warm) / len(warm) if warm else None, 4),
+        "conflicts": counts.conflicts,
+        "not_found": counts.not_found,
+        "writes_per_claim": _each(counts.controller_writes, len(ready)),
+        "reconciles_per_claim": _each(counts.reconciles, len(ready)),
+        **_first_output(ready),
+        "errors": sum(errors.values()),
+        "errors_by_kind": dict(errors.most_common()),
+        "throttled": sum(record.throttled for record in records),
+        "from_sent": _latencies(record.latency_from_sent for record in ready),
+        "late_p99_ms": _late(records),
+        "submit_per_s": _rounded(rate([record.sent for record in records if record.sent is not None])),
+        "completion_per_s": _rounded(rate([record.ready for record in ready if record.ready is not None])),
+        "peak_waiting": peak(waiting(records)),
+        "peak_held": peak(held(records)),
+        **_release(records),
+        "writes": {component: dict(sorted(kinds.items())) for component, kinds in counts.writes.items()},
+        "stored_writes": counts.stored,
+        "counted_from": counts.source,
+        "not_told": dict(counts.reasons),
+        **_used(used),
+    }
+
+
+def waiting(records: Iterable[ClaimRecord]) -> list[tuple[float, int]]:
+    """Claims that wait, over time: from their moment until they are Ready. One that failed waits until the end."""
+    return levels(_steps((record.scheduled, record.ready) for record in records))
+
+
+def held(records: Iterable[ClaimRecord]) -> list[tuple[float, int]]:
+    """Claims that are Ready and not yet released, over time."""
+    return levels(_steps((record.ready, record.release_sent) for record in records))
+
+
+def _steps(spans: Iterable[tuple[float | None, float | None]]) -> Iterable[tuple[float, int]]:
+    for begin, end in spans:
+        if begin is not None:
+            yield begin, 1
+            if end is not None:
+                yield end, -1
+
+
+def _latencies(samples: Iterable[float | None]) -> dict[str, float | None]:
+    ordered = sorted(sample for sample in samples if sample is not None)
+    found = {name: _ms(percentile(ordered, percent)) for percent, name in POINTS}
+    mean = sum(ordered) / len(ordered) if ordered else None
+    return {**found, "max_ms": _ms(ordered[-1] if ordered else None), "mean_ms": _ms(mean)}
+
+
+def _first_output(ready: Sequence[ClaimRecord]) -> dict[str, float | None]:
+    samples = sorted(record.first_output - record.scheduled for record in ready if record.first_output is not None)
+    return {f"first_output_{name}": _ms(percentile(samples, percent)) for percent, name in POINTS}
+
+
+def _release(records: Sequence[ClaimRecord]) -> dict[str, Any]:
+    took = sorted(
+        record.released - record.release_sent
+        for record in records
+        if record.released is not None and record.release_sent is not None
+    )
+    return {
+        "released": len(took),
+        "release_p50_ms": _ms(percentile(took, 50)),
+        "release_p99_ms": _ms(percentile(took, 99)),
+    }
+
+
+def _late(records: Sequence[ClaimRecord]) -> float | None:
+    return _ms(percentile(sorted(r.sent - r.scheduled for r in records if r.sent is not None), 99))
+
+
+def _used(used: Used) -> dict[str, Any]:
+    return {
+        "generator_cpu_s": _rounded(used.generator_cpu),
+        "generator_cpu_share": _rounded(used.generator_cpu / used.driven if used.driven else None),
+        "server_cpu_s": _rounded(used.server_cpu),
+        "server_peak_bytes": used.server_peak,
+        "processes": {name: dict(values) for name, values in used.others.items()},
+    }
+
+
+def _each(count: int | None, claims: int) -> float | None:
+    return None if count is None or not claims else _rounded(count / claims)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else _rounded(seconds * 1000)
+
+
+def _rounded(value: float | None, digits: int = _ROUND) -> float | None:
+    return None if value is None else round(value, digits)

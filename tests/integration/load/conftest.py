@@ -1,0 +1,35 @@
+"""One hollow cluster, in a process of its own, that all tests here drive and leave as they found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.cluster import Cluster, running_cluster
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("load") / "data", "--backend", "hollow") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def untouched(cluster: Cluster) -> Iterator[None]:
+    """The objects of the cluster are the same before and after: nothing of a run stays."""
+    before = objects(cluster)
+    yield
+    assert objects(cluster) == before
+
+
+def objects(cluster: Cluster) -> dict[str, list[str]]:
+    """Names and uids of everything that a run could leave behind."""
+    core, extensions, agents = "/api/v1", "/apis/extensions.agents.x-k8s.io/v1beta1", "/apis/agents.x-k8s.io/v1beta1"
+    paths = [f"{core}/namespaces", f"{core}/pods", f"{agents}/sandboxes"]
+    paths += [f"{extensions}/{plural}" for plural in ("sandboxclaims", "sandboxwarmpools", "sandboxtemplates")]
+    found = {}
+    for path in paths:
+        items = cluster.request("GET", path)["items"]
+        found[path] = sorted(f"{item['metadata']['name']} {item['metadata']['uid']}" for item in items)
+    return found

@@ -1,0 +1,83 @@
+"""Which rate is tried next, and what a step means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from sandpool.load.arrivals import Arrival
+from sandpool.load.counts import Counts
+from sandpool.load.ramp import Climb, Ramp, Step, climb, judge, next_rate
+from sandpool.load.record import ClaimRecord
+from sandpool.load.session import Measured
+from sandpool.load.summary import Used
+
+RAMP = Ramp(start=100, p99=0.1, hold=1, factor=2, refine=3)
+
+
+def measured(latency: float = 0.01, error: str = "", cpu: float = 0.1) -> Measured:
+    records = [ClaimRecord(name=str(n), scheduled=0.0, sent=0.0, ready=latency, error=error) for n in range(10)]
+    return Measured(records, Counts(), Used(cpu, 1.0))
+
+
+def step(rate: float, held: bool, share: float = 0.1, errors: int = 0) -> Step:
+    return Step(rate, 0.01, errors, share, measured(), held)
+
+
+def test_the_rate_rises_until_a_step_breaks_then_the_edge_is_halved() -> None:
+    steps: list[Step] = []
+    tried = []
+    while (rate := next_rate(steps, RAMP)) is not None:
+        tried.append(rate)
+        steps.append(step(rate, held=rate <= 530))
+    assert tried == [100, 200, 400, 800, 600, 500, 550]
+    assert Climb(steps).highest == 500
+
+
+def test_a_first_step_that_breaks_is_searched_below() -> None:
+    steps: list[Step] = []
+    tried = []
+    while (rate := next_rate(steps, RAMP)) is not None:
+        tried.append(rate)
+        steps.append(step(rate, held=rate <= 20))
+    assert tried == [100, 50, 25, 12.5]
+    assert Climb(steps).highest == 12.5
+
+
+def test_a_ramp_ends_at_the_highest_rate_it_may_try() -> None:
+    ramp = Ramp(start=100, p99=1, factor=2, most=500)
+    assert next_rate([step(100, True), step(200, True), step(400, True)], ramp) is None
+    assert Climb([step(400, True)]).limited_by.startswith("nothing")
+
+
+def test_a_step_holds_within_the_limit_and_without_errors() -> None:
+    assert judge(5, measured(0.1), RAMP).held
+    assert not judge(5, measured(0.11), RAMP).held
+    assert not judge(5, measured(0.01, error="create: Conflict"), RAMP).held
+
+
+@pytest.mark.parametrize(
+    ("broken", "cause"),
+    [
+        (step(200, False), "p99"),
+        (step(200, False, errors=3), "errors"),
+        (step(200, False, share=0.97), "the generator"),
+    ],
+)
+def test_what_ended_the_ramp_is_told(broken: Step, cause: str) -> None:
+    assert Climb([step(100, True), broken]).limited_by.startswith(cause)
+
+
+async def test_a_climb_measures_each_rate_for_as_long_as_it_is_held() -> None:
+    asked: list[int] = []
+
+    async def measure(arrivals: Sequence[Arrival]) -> Measured:
+        asked.append(len(arrivals))
+        return measured(0.05 if len(arrivals) < 350 else 0.2)
+
+    found = await climb(measure, Ramp(start=100, p99=0.1, hold=2, factor=2, refine=1), lambda phase: None)
+    assert asked == [200, 400, 300]
+    assert found.highest == 150
+    assert found.best is not None
+    assert found.best.records[0].ready == 0.05
