@@ -6,7 +6,6 @@ Prints; asserts nothing about time. Pods are hollow: what is measured is the con
 from __future__ import annotations
 
 import asyncio
-import gc
 import statistics
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sandpool.assembly.controllers import Controllers, Telling, assemble
+from sandpool.assembly.interpreter import collect_quietly, settle_interpreter
 from sandpool.kube.api import Api
 from sandpool.kube.lanes import LaneGate
 from sandpool.local.api import LocalApi
@@ -32,7 +32,7 @@ from sandpool.local.kubelet.agent import Kubelet
 from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
+from sandpool.local.store.store import Observer, Store
 from sandpool.loop.clock import SystemClock
 from sandpool.loop.manager import Manager
 from sandpool.model.claim import SandboxClaim
@@ -48,18 +48,20 @@ ONE_BY_ONE = 100
 
 
 @asynccontextmanager
-async def a_cluster(members: int, node: bool) -> AsyncIterator[tuple[Api, CountingApi, Controllers]]:
+async def a_cluster(
+    members: int, node: bool, telling: Telling | None = None, observer: Observer | None = None
+) -> AsyncIterator[tuple[Api, CountingApi, Controllers]]:
     """On a durable store. With `members` the pool is there from the start; with a node it can be refilled."""
     with tempfile.TemporaryDirectory() as folder:
         clock = SystemClock()
-        store = await Store.open(SqliteLog(Path(folder) / "store.db"))
+        store = await Store.open(SqliteLog(Path(folder) / "store.db"), observer=observer)
         objects = Objects(store, clock.now, lambda: str(uuid.uuid4()))
         await ensure_namespaces(objects)
         user = LocalApi(objects)
         if members:
             await fill(user, members)
         counting = CountingApi(LocalApi(objects))
-        controllers = assemble(counting, clock, Random(1).random, Telling(), gate=LaneGate(clock, width=400))
+        controllers = assemble(counting, clock, Random(1).random, telling or Telling(), gate=LaneGate(clock, width=400))
         manager, stop = Manager(controllers.parts()), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(Collector(store, objects, clock).run())]
@@ -67,10 +69,10 @@ async def a_cluster(members: int, node: bool) -> AsyncIterator[tuple[Api, Counti
                 kubelet = Kubelet(LocalApi(objects), HollowBackend(clock), clock)
                 background.append(group.create_task(kubelet.run()))
                 await kubelet.ready.wait()
+            background.append(group.create_task(collect_quietly(clock, lambda: controllers.rush.calm)))
             running = group.create_task(manager.run(stop))
             await manager.ready.wait()
-            gc.collect()
-            gc.freeze()
+            settle_interpreter()
             yield user, counting, controllers
             stop.set()
             await running

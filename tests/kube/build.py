@@ -1,4 +1,5 @@
-"""Builds the real programs that tests need: etcd, kube-apiserver, kube-controller-manager, kubectl, helm and runsc.
+"""Builds the real programs that tests and benchmarks need: etcd, kube-apiserver, kube-controller-manager, kubectl, helm, runsc
+and the controller that we compare ourselves with.
 
 Sources come from the Go module proxy, so a Go toolchain is all it needs. Only what is missing is built, into a cache
 outside the repository. Binaries in the folder that KUBEBUILDER_ASSETS names win over anything built here.
@@ -23,9 +24,11 @@ STAGING = "v0" + KUBERNETES[2:]  # the version under which Kubernetes publishes 
 ETCD = "v3.7.3"
 HELM = "v4.3.1"
 GVISOR = "v0.0.0-20260905035102-160fafc42237"  # of its branch `go`, the only one that the Go tools can build
+# The newest that the Go module proxy gave on 15 November 2026: of v1.0.8, v1.0.4 and v1.0.0 it said that they are not available.
+AGENT_SANDBOX = "v0.5.5"
 KUBE_BINARIES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 BINARIES = ("etcd", *KUBE_BINARIES, "helm")
-ALL = (*BINARIES, "runsc")  # the last one only by name: no test of Kubernetes needs it
+ALL = (*BINARIES, "runsc", "agent-sandbox-controller")  # the last two only by name: no test of Kubernetes needs them
 FROM_PATH = ("kubectl", "helm")  # clients: those of the machine will do
 DOWNLOAD_TIMEOUT = 600.0
 BUILD_TIMEOUT = 1800.0
@@ -53,7 +56,8 @@ def find(name: str, folder: Path | None = None) -> Path | None:
 
 def _built(name: str, folder: Path) -> Path:
     """The folder is named by the versions of the servers; others have their own in their names."""
-    return folder / {"helm": f"helm-{HELM}", "runsc": f"runsc-{GVISOR}"}.get(name, name)
+    others = {"helm": HELM, "runsc": GVISOR, "agent-sandbox-controller": AGENT_SANDBOX}
+    return folder / (f"{name}-{others[name]}" if name in others else name)
 
 
 def missing(names: Sequence[str], folder: Path | None = None) -> list[str]:
@@ -93,6 +97,10 @@ def _source(work: Path, name: str) -> tuple[Path, str]:
         case "runsc":
             package = "gvisor.dev/gvisor/runsc"
             return _module(work / "gvisor", "go 1.26", [f"require gvisor.dev/gvisor {GVISOR}"], [package]), package
+        case "agent-sandbox-controller":
+            module = "sigs.k8s.io/agent-sandbox"
+            package = f"{module}/cmd/{name}"
+            return _module(work / "other", "go 1.26", [f"require {module} {AGENT_SANDBOX}"], [package]), package
         case _:
             return _kube_module(work, name)
 

@@ -58,6 +58,13 @@ def test_helm_has_a_version_of_its_own() -> None:
     assert build.find("helm") == built
 
 
+def test_so_has_the_controller_that_we_compare_ourselves_with() -> None:
+    executable(build.cache_folder(), "agent-sandbox-controller")
+    assert build.find("agent-sandbox-controller") is None
+    built = executable(build.cache_folder(), f"agent-sandbox-controller-{build.AGENT_SANDBOX}")
+    assert build.find("agent-sandbox-controller") == built
+
+
 def test_a_file_that_cannot_run_is_none() -> None:
     executable(build.cache_folder(), "etcd").chmod(0o644)
     assert build.find("etcd") is None

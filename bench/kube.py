@@ -1,0 +1,212 @@
+"""`make bench-kube`: the same bursts on a real kube-apiserver and etcd with fsync, for our controllers, for the public Go controller
+and for nobody (the floor), beside each other in one run: five repeats, order alternated, new servers for each.
+
+    PYTHONPATH=tests python -m bench.kube [--claims N] [--repeats N] [--sides ours go go-defaults floor] [--into FOLDER]
+
+Writes, conflicts and who made them are counted in the server's audit log. The ratio is the result, not the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.commands import Failed, in_order, load, say, written
+from bench.contenders import FLOOR, GO, GO_DEFAULTS, TITLES
+from bench.floor import floor
+from bench.pools import NAMESPACE, POOL, make, reached, ready_members
+from bench.series import OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
+from bench.sides import BINARY, SHARED_FLAGS, SHIPPED_FLAGS, acting
+from kube.build import AGENT_SANDBOX, ETCD, KUBERNETES, find
+from sandpool.kube.api import Api
+from sandpool.load.audit import AuditLog
+from sandpool.load.compare import compare, comparison_table
+from sandpool.model.kinds import PODS, SANDBOXES
+from support import kube_server
+from support.kube_process import Process, hollow_node
+from support.kube_server import KubeServer
+
+IMAGE = "python:3.13"  # hollow: nobody pulls it
+SETTLING = 180.0
+T = TypeVar("T")
+BURST, BURSTS = "kube-burst", "kube-bursts"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    claims: int = 300
+    bursts: int = 5
+    every: str = "20s"
+
+    def loads(self) -> dict[str, tuple[str, ...]]:
+        """One after the other on the same servers."""
+        several = ("bursts", "--claims", str(self.claims), "--times", str(self.bursts), "--every", self.every)
+        return {BURST: ("burst", "--claims", str(self.claims)), BURSTS: several}
+
+    def title(self, scenario: str) -> str:
+        pool = f"on a pool of {2 * self.claims}"
+        if scenario == BURST:
+            return f"{self.claims} claims at once {pool}"
+        return f"{self.bursts} bursts of {self.claims}, one every {self.every}, {pool}"
+
+
+async def measured(side: str, size: Size, found: dict[str, dict[str, Any]]) -> None:
+    """Fills `found` by scenario. Servers, node and controller are new and go afterwards; logs stay only if something failed."""
+    folder = Path(tempfile.mkdtemp(prefix="sandpool-bench-"))
+    try:
+        with kube_server.running(accounts=True, durable=True) as server, hollow_node(folder, server.kubeconfig):
+            await _on(server, side, size, folder, found)
+    except Exception as error:
+        error.add_note(f"logs of the run are in {folder}")
+        raise
+    except BaseException:  # Ctrl-C
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _on(server: KubeServer, side: str, size: Size, folder: Path, found: dict[str, dict[str, Any]]) -> None:
+    members = 2 * size.claims
+    async with reached(server.kubeconfig) as api:
+        await make(api, members, image=IMAGE)
+        with acting(side, server, folder) as who:
+            await _while_alive(who.process, ready_members(api, members))
+            await _while_alive(who.process, _settled(api, members))
+            for scenario, shape in size.loads().items() if side != FLOOR else ():
+                await _while_alive(who.process, _settled(api, members))
+                run = load(*_flags(server, shape, who.user, who.metrics))
+                found[scenario] = await _while_alive(who.process, run)
+        if side == FLOOR:
+            found[BURST] = await floor(server.kubeconfig, size.claims, AuditLog(server.audit, "admin"))
+
+
+async def _while_alive(process: Process, work: Coroutine[Any, Any, T]) -> T:
+    """A run in which the controller ended (it lost its lease, say) measures nothing, and nobody waits for its end."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=0.5)
+            if process.code is not None:
+                raise Failed(f"the controller ended with {process.code}: {process.tail(1)[:300]}")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    return task.result()
+
+
+def _flags(server: KubeServer, shape: Sequence[str], user: str, metrics: str) -> tuple[str, ...]:
+    return (
+        *shape,
+        *("--kubeconfig", str(server.kubeconfig), "--pool", POOL, "--namespace", NAMESPACE),
+        *("--audit-log", str(server.audit), "--audit-user", user, "--metrics", metrics),
+        *("--timeout", "120s", "--clean-timeout", "30s"),
+    )
+
+
+async def _settled(api: Api, members: int) -> None:
+    """Nothing of the load before is left: so many sandboxes and pods, and no others that are still going."""
+    async with asyncio.timeout(SETTLING):
+        while True:
+            sandboxes, pods = await api.list(SANDBOXES, NAMESPACE), await api.list(PODS, NAMESPACE)
+            if len(sandboxes.items) == len(pods.items) == members:
+                return
+            await asyncio.sleep(1)
+
+
+def conditions() -> dict[str, Any]:
+    return around(
+        kubernetes=KUBERNETES,
+        etcd=ETCD,
+        fsync=True,
+        node="hollow: pods become Ready as a kubelet would report it, but no process starts",
+        go_controller=f"sigs.k8s.io/agent-sandbox {AGENT_SANDBOX}",
+        flags={OURS: list(SHARED_FLAGS), GO: list(SHARED_FLAGS), GO_DEFAULTS: list(SHIPPED_FLAGS)},
+    )
+
+
+async def compared(sides: Sequence[str], size: Size, repeats: int, folder: Path) -> int:
+    around_it = conditions()
+    series = {
+        scenario: Series(
+            scenario=scenario,
+            title=size.title(scenario),
+            command=f"{written(shape)} --kubeconfig … --pool {POOL} --audit-log …",
+            sides={},
+            conditions=around_it,
+            extra={},
+        )
+        for scenario, shape in size.loads().items()
+    }
+    failures = 0
+    for repeat in range(repeats):
+        for side in alternated(sides, repeat):
+            say(f"run {repeat + 1} of {repeats}: {TITLES[side]}")
+            failures += await _one_run(side, size, series)
+            for each in series.values():
+                write(each, folder)
+    for each in series.values():
+        _tell(each)
+    return failures
+
+
+async def _one_run(side: str, size: Size, series: Mapping[str, Series]) -> bool:
+    """Whether it failed. What was measured before that counts all the same."""
+    busy = await busy_cores()
+    found: dict[str, dict[str, Any]] = {}
+    trouble: Exception | None = None
+    try:
+        await measured(side, size, found)
+    except (Failed, OSError, ValueError, AssertionError, ExceptionGroup, kube_server.ServerFailed) as error:
+        trouble = error
+        say(f"  failed: {error} ({'; '.join(getattr(error, '__notes__', []))})")
+    for scenario, each in series.items():
+        if scenario in found:
+            say(f"  {scenario}: {brief(found[scenario])}")
+            each.sides.setdefault(side, []).append({**found[scenario], "busy_cores_before": busy})
+        elif trouble is not None:  # that it failed is a result, too
+            each.extra.setdefault("failed_runs", {}).setdefault(side, []).append(str(trouble)[:300])
+    return trouble is not None
+
+
+def _tell(series: Series) -> None:
+    for other in (GO, GO_DEFAULTS, FLOOR):
+        if series.sides.get(other) and series.runs:
+            say(f"\n{series.scenario}: A is {TITLES[other]}, B is {TITLES[OURS]}")
+            say(comparison_table(compare(series.sides[other], series.runs, seed=1)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measures on a real kube-apiserver and etcd.")
+    parser.add_argument("--claims", type=int, default=300, help="of a burst; the pool is twice that")
+    parser.add_argument("--bursts", type=int, default=5)
+    parser.add_argument("--every", default="20s", help="from one burst to the next")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sides", nargs="+", choices=list(TITLES), help="default: all")
+    parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the results")
+    arguments = parser.parse_args()
+    if lacking := kube_server.lacking():
+        parser.error(lacking)
+    size = Size(arguments.claims, arguments.bursts, arguments.every)
+    if arguments.into == RESULTS and (size.claims, size.bursts) != (Size().claims, Size().bursts):
+        parser.error("what is published has 5 bursts of 300 claims; say with --into where other results go")
+    sides = arguments.sides or _usual_sides()
+    return in_order(compared(sides, size, arguments.repeats, arguments.into))
+
+
+def _usual_sides() -> list[str]:
+    """Without the Go controller where it could not be built: the rest is worth knowing all the same."""
+    if find(BINARY) is not None:
+        return [OURS, GO, GO_DEFAULTS, FLOOR]
+    say(f"{BINARY} is not built, so it is left out: run `python tests/kube/build.py {BINARY}`")
+    return [OURS, FLOOR]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

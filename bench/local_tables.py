@@ -1,0 +1,121 @@
+"""Tables of what was measured on local clusters. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.series import Series
+from bench.targets import Found, of_runs, ratio
+from bench.texts import cell, number, table, with_range
+
+COLUMNS = {
+    "p50_ms": "p50 ms",
+    "p90_ms": "p90 ms",
+    "p99_ms": "p99 ms",
+    "max_ms": "max ms",
+    "claims_per_s": "claims/s",
+    "warm_fraction": "warm",
+    "writes_per_claim": "writes each",
+    "conflicts": "conflicts, at most",
+}
+
+
+def claims(found: Found) -> list[str]:
+    head = ("what", "runs", "Ready", *COLUMNS.values())
+    names = ("local-burst", "local-burst-real", "local-bursts", "local-crowd", "local-cold", "local-cold-real")
+    rows = [_row(found[name]) for name in (*names, "local-first-output") if name in found]
+    lines = table(head, rows)
+    first = found.get("local-first-output")
+    if first is not None:
+        lines += [
+            f"To the first output, {first.title}: p50 {cell(first.runs, 'first_output_p50_ms', range_too=True)} ms, "
+            f"p99 {cell(first.runs, 'first_output_p99_ms', range_too=True)} ms.",
+            "",
+        ]
+    return lines
+
+
+def _row(series: Series) -> tuple[str, ...]:
+    runs = series.runs
+    ready = f"{sum(run['ready'] for run in runs):,} of {sum(run['claims'] for run in runs):,}"
+    cells = (cell(runs, measure, range_too=measure in ("p50_ms", "p99_ms")) for measure in COLUMNS)
+    return (series.title, str(len(runs)), ready, *cells)
+
+
+def rate(found: Found) -> list[str]:
+    series = found.get("local-rate")
+    if series is None:
+        return []
+    rows = [
+        (
+            number(run["held_rate"]),
+            *(number(run[name]) for name in ("p50_ms", "p99_ms", "max_ms", "warm_fraction")),
+            f"{number(run['ramp']['highest_rate'])}, limited by {run['ramp']['limited_by']}",
+            ", ".join(f"{number(each['rate'])}: {number(each['p99_ms'])} ms" for each in run["minutes"]),
+            number(run["generator_cpu_share"]),
+        )
+        for run in series.runs
+    ]
+    head = (
+        "held, claims/s",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "warm",
+        "the ramp before",
+        "minutes tried, p99",
+        "generator, cores",
+    )
+    return table(head, rows)
+
+
+def pools(found: Found) -> list[str]:
+    sizes = sorted(
+        (int(name.rpartition("-")[2]), each) for name, each in found.items() if name.startswith("local-pool-")
+    )
+    rows = []
+    for size, series in sizes:
+        against = ratio(sizes[0][1].runs, series.runs, "p50_ms")
+        peak = of_runs(series.runs, "server_peak_bytes")
+        memory = "–" if peak is None else number(peak.number / (1 << 20))
+        spread = [cell(series.runs, name, range_too=True) for name in ("p50_ms", "p99_ms")]
+        rows.append((f"{size:,}", *spread, with_range(against), cell(series.runs, "server_cpu_s"), memory))
+    head = ("members", "p50 ms", "p99 ms", "p50, of the smallest", "server CPU s", "server, MiB at most")
+    return [*table(head, rows), *_memory(found)]
+
+
+def _memory(found: Found) -> list[str]:
+    series = found.get("local-memory")
+    if series is None:
+        return []
+    told = [cell(series.runs, name, range_too=True) for name in ("bytes_per_member", "restarted_bytes_per_member")]
+    return [
+        f"Memory of the controllers alone (`sandpool controller` as a process of its own), for each member: {told[0]} bytes in the one "
+        f"that filled the pool, {told[1]} bytes in one that was started afterwards.",
+        "",
+    ]
+
+
+def moves(found: Found) -> list[str]:
+    rows = [
+        (found[name].title, str(len(found[name].runs)), cell(found[name].runs, "took_s", range_too=True))
+        for name in ("local-refill", "local-refill-real")
+        if name in found
+    ]
+    lines = table(("what", "runs", "seconds"), rows)
+    series = found.get("local-rollout")
+    if series is None:
+        return lines
+    before = [run["before"] for run in series.runs]
+    compared = [
+        (name, *(cell(runs, measure, range_too=True) for measure in ("p50_ms", "p99_ms", "max_ms")), _failed(runs))
+        for name, runs in (("before it", before), ("during it", series.runs))
+    ]
+    took = cell(series.runs, "rollout_s", range_too=True)
+    head = (f"{series.title} ({took} s)", "p50 ms", "p99 ms", "max ms", "failed")
+    return [*lines, *table(head, compared)]
+
+
+def _failed(runs: Sequence[Mapping[str, Any]]) -> str:
+    return number(sum(run["failed"] for run in runs))

@@ -1,0 +1,96 @@
+"""The standard set as data: which loads, of what size, how often. `FULL` is what is published, `QUICK` shows that it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    burst: int = 300
+    bursts: int = 5
+    every: str = "10s"
+    crowd: int = 1000
+    pools: tuple[int, ...] = (100, 1000, 10_000)
+    pool_rate: int = 50  # claims a second on each of those
+    seconds: int = 10  # of such a rate
+    cold_rate: int = 2
+    first_output: int = 100
+    refill: int = 300
+    rollout_pool: int = 300
+    rollout_rate: int = 100
+    ramp_start: int = 400
+    ramp_hold: int = 10
+    ramp_most: int = 10_000
+    ramp_pool: int = 4000
+    minute: int = 60
+    repeats: int = 5
+
+
+FULL = Scale()
+QUICK = Scale(
+    burst=10,
+    bursts=2,
+    every="1s",
+    crowd=20,
+    pools=(10, 20),
+    pool_rate=10,
+    seconds=1,
+    first_output=3,
+    refill=10,
+    rollout_pool=5,
+    rollout_rate=10,
+    ramp_start=10,
+    ramp_hold=1,
+    ramp_most=20,
+    ramp_pool=50,
+    minute=1,
+    repeats=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One that `sandpool load` runs by itself."""
+
+    name: str
+    title: str
+    load: tuple[str, ...]
+
+
+def plain(scale: Scale) -> tuple[Scenario, ...]:
+    burst = ("burst", "--claims", str(scale.burst), "--pool-size", str(2 * scale.burst), "--fresh")
+    several = ("bursts", "--claims", str(scale.burst), "--times", str(scale.bursts), "--every", scale.every, "--fresh")
+    crowd = ("burst", "--claims", str(scale.crowd), "--pool-size", str(2 * scale.crowd), "--fresh")
+    first = ("burst", "--claims", str(scale.first_output), "--pool-size", str(2 * scale.first_output), "--fresh")
+    cold = ("rate", "--rate", str(scale.cold_rate), "--for", f"{scale.seconds}s", "--pool-size", "0", "--fresh")
+    real = ("--backend", "namespaces")
+    return (
+        Scenario("local-burst", f"{scale.burst} claims at once on a pool of {2 * scale.burst}", burst),
+        Scenario(
+            "local-burst-real", f"{scale.burst} claims at once on {2 * scale.burst} real sandboxes", (*burst, *real)
+        ),
+        Scenario(
+            "local-bursts",
+            f"{scale.bursts} bursts of {scale.burst}, one every {scale.every}, on a pool of {2 * scale.burst}",
+            (*several, "--pool-size", str(2 * scale.burst)),
+        ),
+        Scenario("local-crowd", f"{scale.crowd:,} claims at once on a pool of {2 * scale.crowd:,}", crowd),
+        Scenario("local-cold", "cold starts, no warm member", cold),
+        Scenario("local-cold-real", "cold starts of real sandboxes, no warm member", (*cold, *real)),
+        Scenario(
+            "local-first-output",
+            f"{scale.first_output} claims at once on real sandboxes, until the first output of a command in each",
+            (*first, *real, "--exec", "echo ready"),
+        ),
+        *(_pool(scale, size) for size in scale.pools),
+    )
+
+
+def _pool(scale: Scale, size: int) -> Scenario:
+    load = ("rate", "--rate", str(scale.pool_rate), "--for", f"{scale.seconds}s", "--pool-size", str(size))
+    return Scenario(
+        f"local-pool-{size}",
+        f"{scale.pool_rate} claims a second on a pool of {size:,}",
+        (*load, "--fill-timeout", "15m", "--fresh"),
+    )

@@ -1,0 +1,114 @@
+"""Who is measured on Kubernetes, one at a time on servers of their own: our controllers, the public Go controller, or nobody.
+
+Both get the same definitions, the same hollow node and the same flags: those that the Go controller's own guide recommends for
+many claims at once, which mean the same for ours. Its conversion webhook is off: only v1beta1 is served here, and without
+it fewer bytes go around. Its account may do everything, so that no permission can be in its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.contenders import FLOOR, GO
+from bench.series import OURS
+from kube.build import find
+from support.kube_access import NAMESPACE as SYSTEM
+from support.kube_access import USER, create, install, write_kubeconfig
+from support.kube_process import Controller, Process, controller
+from support.kube_server import KubeServer
+
+BINARY = "agent-sandbox-controller"
+ACCOUNT = "go-controller"
+SHARED_FLAGS = (
+    "--leader-elect",
+    "--extensions",
+    "--kube-api-qps=-1",
+    "--sandbox-concurrent-workers=1000",
+    "--sandbox-claim-concurrent-workers=1000",
+    "--sandbox-warm-pool-concurrent-workers=100",
+    "--sandbox-template-concurrent-workers=1000",
+    "--sandbox-warm-pool-max-batch-size=1000",
+)
+SHIPPED_FLAGS = ("--leader-elect=true", "--extensions")
+"""As its manifests have them, everything else by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """A controller at work: who it is in the audit log, and where it tells what it does."""
+
+    user: str
+    metrics: str
+    process: Process
+
+
+@contextlib.contextmanager
+def acting(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
+    with _ours(server, folder) if side in (OURS, FLOOR) else _go(side, server, folder) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _ours(server: KubeServer, folder: Path) -> Iterator[Acting]:
+    identity = install(server)
+    with controller(folder, identity.kubeconfig, *SHARED_FLAGS) as process:
+        process.wait_ready(leading=True)
+        yield Acting(USER, _page(process), process)
+
+
+def _page(process: Controller) -> str:
+    (line,) = [line for line in process.lines("listening") if "/metrics" in line["pages"].split(",")]
+    return f"http://{line['address']}/metrics"
+
+
+@contextlib.contextmanager
+def _go(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
+    binary = find(BINARY)
+    if binary is None:
+        raise FileNotFoundError(f"{BINARY} is not built: run `python tests/kube/build.py {BINARY}`")
+    kubeconfig = _account(server)
+    metrics, health = _free_port(), _free_port()
+    flags = SHARED_FLAGS if side == GO else SHIPPED_FLAGS
+    process = Process(
+        folder / f"{side}.log",
+        *flags,
+        f"--leader-election-namespace={SYSTEM}",
+        f"--metrics-bind-address=127.0.0.1:{metrics}",
+        f"--health-probe-bind-address=127.0.0.1:{health}",
+        "--enable-webhook=false",
+        env={"KUBECONFIG": str(kubeconfig)},
+        program=str(binary),
+    )
+    try:
+        yield Acting(f"system:serviceaccount:{SYSTEM}:{ACCOUNT}", f"http://127.0.0.1:{metrics}/metrics", process)
+    finally:
+        if process.code is None:
+            process.stop()
+
+
+def _account(server: KubeServer) -> Path:
+    """A service account of its own, so that the audit log tells its requests from others'."""
+    create(server, "/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    create(server, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
+    binding = {
+        "metadata": {"name": ACCOUNT},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}],
+    }
+    create(server, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    request = {"spec": {"expirationSeconds": 7200}}
+    answer = server.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{ACCOUNT}/token", request)
+    path = server.folder / "go.kubeconfig"
+    write_kubeconfig(server, path, {"token": answer["status"]["token"]}, SYSTEM)
+    return path
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

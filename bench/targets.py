@@ -1,0 +1,173 @@
+"""What was aimed at, and whether it was reached: pure functions from results to verdicts.
+
+A number of a series is the median of its runs; a ratio is that of two medians, with the interval that `sandpool load compare` gives.
+Why a target was missed is written by hand in `why.toml`, under the target's key, because no number tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.contenders import FLOOR, GO, GO_DEFAULTS
+from bench.series import OURS, Series
+from sandpool.load.compare import compare
+
+SEED = 1
+KIB = 1024
+Found = Mapping[str, Series]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`low` and `high` are the range of the runs, or the interval of a ratio."""
+
+    number: float
+    low: float | None
+    high: float | None
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    key: str
+    what: str
+    limit: float
+    unit: str
+    value: Callable[[Found], Value | None]
+    at_least: bool = False
+
+    def reached(self, value: Value) -> bool:
+        return value.number >= self.limit if self.at_least else value.number <= self.limit
+
+    def missed_by(self, value: Value) -> str:
+        """How far away it is, in times the target; a target of 0 in its own unit."""
+        if not self.limit:
+            return f"{value.number:g} instead of 0"
+        if self.at_least:
+            return f"{value.number / self.limit:.2f} of the target"
+        return f"{value.number / self.limit:.2f} times the target"
+
+
+def of_runs(runs: Sequence[Mapping[str, Any]], measure: str) -> Value | None:
+    numbers = [float(run[measure]) for run in runs if isinstance(run.get(measure), int | float)]
+    if not numbers:
+        return None
+    return Value(median(numbers), min(numbers), max(numbers), len(numbers))
+
+
+def _median(scenario: str, measure: str, unit: float = 1, side: str = OURS) -> Callable[[Found], Value | None]:
+    def value(found: Found) -> Value | None:
+        told = of_runs(found[scenario].sides.get(side, []), measure) if scenario in found else None
+        if told is None or unit == 1:
+            return told
+        return Value(told.number / unit, (told.low or 0) / unit, (told.high or 0) / unit, told.runs)
+
+    return value
+
+
+def ratio(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], measure: str) -> Value | None:
+    """B over A."""
+    if not a or not b:
+        return None
+    row = compare(a, b, SEED)["measures"].get(measure)
+    if row is None or row["ratio"] is None:
+        return None
+    return Value(row["ratio"], row["low"], row["high"], min(len(a), len(b)))
+
+
+def _sides(scenario: str, other: str, measure: str) -> Callable[[Found], Value | None]:
+    """Ours over the other's."""
+
+    def value(found: Found) -> Value | None:
+        if scenario not in found:
+            return None
+        return ratio(found[scenario].sides.get(other, []), found[scenario].runs, measure)
+
+    return value
+
+
+def _against_go(scenario: str, measure: str) -> Callable[[Found], Value | None]:
+    """Ours over the Go controller's, with the set of flags that does it better: nobody shall say that it was held back."""
+
+    def value(found: Found) -> Value | None:
+        if scenario not in found:
+            return None
+        sides = found[scenario].sides
+        told = {side: of_runs(sides.get(side, []), measure) for side in (GO, GO_DEFAULTS)}
+        best = min((each.number, side) for side, each in told.items() if each) if any(told.values()) else None
+        return None if best is None else ratio(sides[best[1]], found[scenario].runs, measure)
+
+    return value
+
+
+def _scenarios(a: str, b: str, measure: str) -> Callable[[Found], Value | None]:
+    def value(found: Found) -> Value | None:
+        return ratio(found[a].runs, found[b].runs, measure) if a in found and b in found else None
+
+    return value
+
+
+def _worst(scenario: str, measure: str) -> Callable[[Found], Value | None]:
+    """Of all runs: for what should never happen, a median would hide it."""
+
+    def value(found: Found) -> Value | None:
+        told = of_runs(found[scenario].runs, measure) if scenario in found else None
+        return None if told is None or told.high is None else Value(told.high, told.low, told.high, told.runs)
+
+    return value
+
+
+BURST = "300 claims at once on a pool of 600"
+TARGETS = (
+    Target("burst-p50", f"one machine, {BURST}: p50 to Ready", 30, "ms", _median("local-burst", "p50_ms")),
+    Target("burst-p99", f"one machine, {BURST}: p99 to Ready", 60, "ms", _median("local-burst", "p99_ms")),
+    Target(
+        "rate",
+        "one machine, highest rate held for a minute with a p99 within 100 ms, refill included",
+        2000,
+        "claims/s",
+        _median("local-rate", "held_rate"),
+        at_least=True,
+    ),
+    Target(
+        "first-output",
+        "one machine, 100 claims at once on real sandboxes: p50 to the first output of a command",
+        350,
+        "ms",
+        _median("local-first-output", "first_output_p50_ms"),
+    ),
+    Target(
+        "pool-growth",
+        "p50 to Ready on a pool of 10,000, of that on a pool of 100",
+        1.2,
+        "times",
+        _scenarios("local-pool-100", "local-pool-10000", "p50_ms"),
+    ),
+    Target(
+        "memory", "controller memory for each pool member", 6, "KiB", _median("local-memory", "bytes_per_member", KIB)
+    ),
+    Target(
+        "kube-go-p50",
+        f"Kubernetes, {BURST}: p50, of the Go controller's",
+        0.5,
+        "times",
+        _against_go("kube-burst", "p50_ms"),
+    ),
+    Target("kube-go-p99", "the same: p99, of the Go controller's", 0.5, "times", _against_go("kube-burst", "p99_ms")),
+    Target("kube-floor-p99", "the same: p99, of the floor's", 1.5, "times", _sides("kube-burst", FLOOR, "p99_ms")),
+    Target(
+        "kube-writes", "the same: controller writes for each claim", 8, "", _median("kube-burst", "writes_per_claim")
+    ),
+    Target(
+        "kube-go-writes",
+        "the same: writes for each claim, of the Go controller's",
+        0.5,
+        "times",
+        _against_go("kube-burst", "writes_per_claim"),
+    ),
+    Target("conflicts", "one machine, conflicts in 5 bursts of 300", 0, "", _worst("local-bursts", "conflicts")),
+    Target("kube-conflicts", "Kubernetes, conflicts in 5 bursts of 300", 0, "", _worst("kube-bursts", "conflicts")),
+)

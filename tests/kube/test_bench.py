@@ -1,0 +1,52 @@
+"""The comparison on a real API server, with small numbers, for our controllers and for the floor: what it counts is what there was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import kube_server
+from support.bench_root import ROOT
+
+from bench import pages  # isort: skip
+from bench.series import read_all  # isort: skip
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
+
+
+def test_ours_and_the_floor(tmp_path: Path) -> None:
+    if lacking := kube_server.lacking():
+        pytest.skip(lacking)
+    small = ("--claims", "5", "--bursts", "2", "--every", "2s", "--repeats", "1", "--sides", "ours", "floor")
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.kube", *small, "--into", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "tests"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = read_all(tmp_path)
+    assert {name: set(series.sides) for name, series in found.items()} == {
+        "kube-burst": {"ours", "floor"},
+        "kube-bursts": {"ours"},
+    }
+    (ours,), (floor,) = found["kube-burst"].sides["ours"], found["kube-burst"].sides["floor"]
+    assert (ours["ready"], ours["failed"], ours["conflicts"], ours["warm_fraction"]) == (5, 0, 0, 1.0)
+    assert 6 <= ours["writes_per_claim"] <= 8
+    assert ours["counted_from"] == "audit log"
+    assert (floor["ready"], floor["conflicts"], floor["writes_per_claim"]) == (5, 0, 3.0)
+    assert floor["writes"]["controllers"] == {
+        "create sandboxclaims": 5,
+        "patch sandboxclaims/status": 5,
+        "patch sandboxes": 5,
+    }
+    (bursts,) = found["kube-bursts"].runs
+    assert (bursts["claims"], bursts["ready"], bursts["conflicts"]) == (10, 10, 0)
+    assert "floor: three writes, no controllers" in pages.reference(found, {})

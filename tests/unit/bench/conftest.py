@@ -1,0 +1,7 @@
+"""The package under test is not installed."""
+
+from __future__ import annotations
+
+from support import bench_root
+
+__all__ = ["bench_root"]

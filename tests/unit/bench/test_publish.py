@@ -1,0 +1,152 @@
+"""Publishing: only what is between the markers changes, and the tables say what the results say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.publish import BEGIN, END, PAGES, NoPlace, placed, read_why, wanted
+from bench.series import Series, alternated, read_all, write
+from bench.sustained import held
+
+from bench import pages
+
+MACHINE = {
+    "measured": "2026-11-15T12:00:00+00:00",
+    "machine": "x86_64, a processor",
+    "cores": 2,
+    "memory_bytes": 8 << 30,
+    "kernel": "Linux 6.0",
+    "python": "CPython 3.11.7",
+    "versions": {"sandpool": "0.1.0"},
+}
+RUN: dict[str, Any] = {
+    "claims": 300,
+    "ready": 300,
+    "failed": 0,
+    "p50_ms": 20.0,
+    "p90_ms": 25.0,
+    "p99_ms": 30.0,
+    "max_ms": 31.0,
+    "claims_per_s": 9000.0,
+    "warm_fraction": 1.0,
+    "conflicts": 0,
+    "writes_per_claim": 7.0,
+    "reconciles_per_claim": 1.0,
+    "busy_cores_before": 0.05,
+}
+
+
+def a_series(name: str, *runs: dict[str, Any], **others: list[dict[str, Any]]) -> Series:
+    return Series(
+        scenario=name,
+        title=f"the title of {name}",
+        command="sandpool load burst",
+        sides={"ours": list(runs), **others},
+        conditions=MACHINE,
+    )
+
+
+def found(*series: Series) -> dict[str, Series]:
+    return {each.scenario: each for each in series}
+
+
+def test_only_what_is_between_the_markers_changes() -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert placed(text, "new\nnumbers", "x.md") == f"before\n{BEGIN}\nnew\nnumbers\n{END}\nafter\n"
+    assert placed(placed(text, "new", "x.md"), "new", "x.md") == placed(text, "new", "x.md")
+
+
+@pytest.mark.parametrize("text", ["", BEGIN, END, f"{END}{BEGIN}", f"{BEGIN}{END}{BEGIN}{END}"])
+def test_a_document_without_one_place_is_refused(text: str) -> None:
+    with pytest.raises(NoPlace, match=r"x\.md must have the line"):
+        placed(text, "new", "x.md")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_documents_are_made_from_the_results_of_a_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(f"# A title\n\n{BEGIN}\n{END}\n\nThe end.\n")
+    (tmp_path / "why.toml").write_text('[burst-p50]\nwhy = "the machine sleeps."\n')
+    results = tmp_path / "results"
+    write(a_series("local-burst", {**RUN, "p50_ms": 60.0}), results)
+    text = wanted(name, tmp_path, results, tmp_path / "why.toml")
+    assert text.startswith("# A title")
+    assert text.endswith(f"{END}\n\nThe end.\n")
+    assert "| ≤ 30 ms | 60.0 ms | **missed**, 2.00 times the target: the machine sleeps. |" in text
+    assert "| ≤ 60 ms | 30.0 ms | reached |" in text
+    assert "Linux 6.0" in text
+
+
+def test_results_survive_being_written(tmp_path: Path) -> None:
+    series = a_series("local-burst", RUN, {**RUN, "p50_ms": 21.5})
+    path = write(series, tmp_path)
+    assert path.name == "local-burst.json"
+    assert read_all(tmp_path) == {"local-burst": series}
+
+
+def test_a_reason_for_no_target_is_a_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "why.toml"
+    path.write_text('[burst-p5]\nwhy = "x"\n')
+    with pytest.raises(NoPlace, match="burst-p5"):
+        read_why(path)
+
+
+def test_a_busy_machine_is_told() -> None:
+    quiet, noisy = a_series("local-burst", RUN), a_series("local-burst", {**RUN, "busy_cores_before": 1.4})
+    assert "busy machine" not in pages.readme(found(quiet), {})
+    assert "other programs used 1.4 cores" in pages.readme(found(noisy), {})
+    assert "busy machine" in pages.reference(found(noisy), {})
+
+
+def test_sides_and_their_ratios() -> None:
+    others = {"go": [{**RUN, "p50_ms": 80.0, "conflicts": 7}], "floor": [{**RUN, "p50_ms": 16.0}]}
+    text = pages.reference(found(a_series("kube-burst", RUN, **others)), {})
+    assert "| Go controller, flags that its guide recommends | 1 | 300 of 300 | 80.0 |" in text
+    assert "| p50 | Go controller, flags that its guide recommends | 0.25 |" in text
+    assert "| p50 | floor: three writes, no controllers | 1.25 |" in text
+
+
+def test_one_run_with_conflicts_shows() -> None:
+    runs = [{**RUN, "conflicts": count} for count in (0, 0, 5)]
+    text = pages.reference(found(a_series("local-bursts", *runs)), {})
+    (row,) = [line for line in text.splitlines() if line.startswith("| the title of local-bursts | 3 |")]
+    assert row.endswith("| 5 |")
+
+
+def test_a_run_without_result_is_told() -> None:
+    series = a_series("kube-burst", RUN)
+    series.extra["failed_runs"] = {"go": ["the controller ended with 1", "again"]}
+    text = pages.reference(found(series), {})
+    assert "Runs that gave no result, Go controller, flags that its guide recommends: 2." in text
+
+
+def test_pools_are_ordered_by_size_and_compared_with_the_smallest() -> None:
+    big = {**RUN, "p50_ms": 22.0, "server_peak_bytes": 200 << 20}
+    text = pages.reference(found(a_series("local-pool-1000", big), a_series("local-pool-100", RUN)), {})
+    rows = [line for line in text.splitlines() if line.startswith(("| 100 |", "| 1,000 |"))]
+    assert rows == ["| 100 | 20.0 | 30.0 | 1 | – | – |", "| 1,000 | 22.0 | 30.0 | 1.1 | – | 200 |"]
+
+
+def test_without_results_it_says_so() -> None:
+    assert pages.readme({}, {}) == pages.reference({}, {}) == "Nothing has been measured yet: `make bench` does it."
+
+
+def test_order_alternates() -> None:
+    assert [alternated("abc", repeat) for repeat in range(3)] == [list("abc"), list("cba"), list("abc")]
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ({"failed": 0, "p99_ms": 100.0}, True),
+        ({"failed": 0, "p99_ms": 100.1}, False),
+        ({"failed": 1, "p99_ms": 10.0}, False),
+        ({"failed": 0, "p99_ms": None}, False),
+    ],
+)
+def test_a_minute_is_held_if_nothing_failed_and_the_p99_is_within_the_limit(
+    result: dict[str, Any], expected: bool
+) -> None:
+    assert held(result) is expected
