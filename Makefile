@@ -2,21 +2,32 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
 JOBS ?= auto
 EXAMPLES ?= search
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-long test-kube test-node runsc bench demo crds requirements format clean
+.PHONY: help install check test test-long test-kube test-node runsc bench bench-kube bench-parts demo tour crds sync reference requirements format clean
 
 help: ## what there is to do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements/dev.txt pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+install: $(INSTALLED) ## what a user needs: the `sandpool` command and package, in .venv
+
+$(INSTALLED): requirements/runtime.txt requirements/build.txt pyproject.toml
+	@echo "installing into $(VENV), once ..." >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(READY): $(INSTALLED) requirements/dev.txt
+	@echo "installing what tests and checks need, once ..." >&2
+	@$(PIP) --require-hashes -r requirements/dev.txt
 	@touch $@
 
 check: $(READY) ## formatter, linter, strict types, import layers
@@ -45,21 +56,40 @@ test-node: $(READY) ## pods that really run: a kubelet with containerd, in names
 runsc: $(READY) ## the gVisor that tests use, built once with Go; without it they skip
 	$(BIN)/python tests/kube/build.py runsc
 
-bench: $(READY) ## measure; prints ratios and counts
+bench: $(READY) ## the standard set on this machine, several times over, into bench/results and the documentation
+	PYTHONPATH=tests $(BIN)/python -m bench.standard $(ARGS)
+	$(BIN)/python -m bench.publish
+
+bench-kube: $(READY) ## the same bursts on a real API server, beside the public Go controller and the bare writes
+	$(BIN)/python tests/kube/build.py etcd kube-apiserver kube-controller-manager
+	-$(BIN)/python tests/kube/build.py agent-sandbox-controller
+	PYTHONPATH=tests $(BIN)/python -m bench.kube $(ARGS)
+	$(BIN)/python -m bench.publish
+
+bench-parts: $(READY) ## single parts: store, API, HTTPS, router, files, first output; prints ratios and counts
 	$(BIN)/python tests/bench/run.py
 
-demo: $(READY) ## see what exists so far, in a throw-away directory
-	@bash examples/demo.sh
+demo: $(INSTALLED) ## a cluster, a warm pool, a claim, code in it, what it cannot do: in seconds, leaving nothing
+	@$(BIN)/python examples/demo.py
+
+tour: $(INSTALLED) ## more of it, command by command: kubectl, kill -9, backup, access for one namespace
+	@bash examples/tour.sh
 
 crds: $(READY) ## write what deploy/ repeats from the code: CRDs, permissions, chart pages
 	$(BIN)/python tools/crd_files.py
 	$(BIN)/python tools/deploy_files.py
 
+sync: $(READY) ## write the synchronous SDK from the asynchronous one
+	$(BIN)/python tools/unasync.py
+
+reference: $(READY) ## write what docs/reference repeats from the code: kinds, SDK, commands, reasons, Events
+	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/cli_reference.py
+
 requirements: $(READY) ## pin the newest allowed versions again
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
-	  pyproject.toml -o requirements/runtime.txt
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q --upgrade \
-	  pyproject.toml --extra otel --extra grpc --group dev -c requirements/runtime.txt -o requirements/dev.txt
+	$(COMPILE) --upgrade pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) --upgrade pyproject.toml --extra otel --extra grpc --group dev -c requirements/runtime.txt -o requirements/dev.txt
+	$(COMPILE) --group build -c requirements/dev.txt -o requirements/build.txt
 
 clean: ## remove the environment and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .reports build dist

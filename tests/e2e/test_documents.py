@@ -1,23 +1,20 @@
-"""What the README and a how-to tell a reader to type works, typed in that order. The tutorial is in test_examples.py."""
+"""What the documents tell a reader to type works, typed in that order; what programs in them print is what the comments say."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.cluster import Cluster, stop
-from support.kubectl import kubectl_path
+from support.cluster import Cluster, running_cluster, stop
+from support.document import ROOT, keeps, promised, script, typed
 
-ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.kubectl
+GUIDES = ("files-and-processes", "terminals", "lifecycles", "custom-templates")
 
 BEFORE_A_ROLLOUT = """
-sandpool up --detach
+sandpool up --detach --no-pool
 export KUBECONFIG=$SANDPOOL_DATA_DIR/kubeconfig
 kubectl apply -f examples/01-pool-and-claim/template.yaml -f examples/01-pool-and-claim/pool.yaml -f - <<END
 apiVersion: agents.x-k8s.io/v1beta1
@@ -29,45 +26,60 @@ kubectl wait --for=condition=Ready sandboxwarmpool/python sandbox/box
 """
 
 
-def commands(document: str) -> str:
-    """Every block of commands, without those that make the environment which the test runs in already."""
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
-    return re.sub(r"^make .*\n", "", "\n".join(blocks), flags=re.MULTILINE)
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """Where a document starts a cluster of its own: one that it leaves running is stopped."""
+    yield tmp_path
+    stop(Cluster(tmp_path / "data"))
 
 
-def typed(script: str, tmp_path: Path) -> str:
-    """As in a shell that stops at the first failure. Nothing of the machine's own clusters is seen."""
-    path = f"{Path(sys.executable).parent}:{Path(kubectl_path()).parent}:{os.environ['PATH']}"
-    environment = {
-        "PATH": path,
-        "HOME": str(tmp_path),
-        "SANDPOOL_DATA_DIR": str(tmp_path / "data"),
-        "SANDPOOL_PORT": "0",
-    }
-    try:
-        done = subprocess.run(
-            ["bash", "-euxo", "pipefail", "-c", script],
-            env=environment,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    finally:
-        stop(Cluster(tmp_path / "data"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """For guides that begin where one runs."""
+    data = tmp_path_factory.mktemp("guides") / "data"
+    with running_cluster(data, "--backend", "namespaces", "--pool", "python=3") as cluster:
+        yield cluster
 
 
-def test_the_first_five_minutes(tmp_path: Path) -> None:
-    said = typed(commands("README.md"), tmp_path)
-    assert "sandboxclaim.extensions.agents.x-k8s.io/mine condition met" in said
+@pytest.mark.kubectl
+def test_the_readme(home: Path) -> None:
+    checkout = home / "checkout"  # where a reader writes files, which ours should not get
+    checkout.mkdir()
+    (checkout / "examples").symlink_to(ROOT / "examples")
+    said = typed(script("README.md"), home, cwd=checkout)
+    assert said.count("42\n") == 3, "by the first program, `sandpool run` and kubectl"
+    assert "=== ada spent the most" in said
+    assert "30 programs in 30 sandboxes" in said
     assert "decided: ask pool python" in said
 
 
-def test_rolling_out_a_template(tmp_path: Path) -> None:
-    said = typed(BEFORE_A_ROLLOUT + commands("docs/how-to/roll-out-a-template.md"), tmp_path)
+def test_the_tutorial_from_python(home: Path) -> None:
+    page = "docs/tutorial/first-sandbox.md"
+    (home / "work").mkdir()
+    said = typed(script(page), home, cwd=home / "work")
+    assert keeps(said, ["42", "from a pipe", *promised(page)]), said
+    assert len(promised(page)) >= 5
+
+
+@pytest.mark.kubectl
+def test_the_tutorial_with_kubectl(home: Path) -> None:
+    said = typed(script("docs/tutorial/first-claim.md"), home)
+    assert re.search(r"^mine +True +python-", said, re.MULTILINE)
+    assert re.search(r"^python +5 +5 ", said, re.MULTILINE)
+    assert "Ready after" in said
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("guide", GUIDES)
+def test_a_guide(guide: str, cluster: Cluster, tmp_path: Path) -> None:
+    page = f"docs/how-to/{guide}.md"
+    ready = "sandpool wait pool/python --for=condition=Ready --timeout=60s\nexport KUBECONFIG=$SANDPOOL_DATA_DIR/kubeconfig\n"
+    said = typed(ready + script(page), tmp_path, cwd=tmp_path, data=cluster.data_dir)
+    assert keeps(said, promised(page)), said
+
+
+@pytest.mark.kubectl
+def test_rolling_out_a_template(home: Path) -> None:
+    said = typed(BEFORE_A_ROLLOUT + script("docs/how-to/roll-out-a-template.md"), home)
     assert "sandbox.agents.x-k8s.io/box condition met" in said
     assert said.count("patched") == 5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])
 LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
 # At the start of a line of code, inside a code span, or in a pipe; not in prose, nor as an argument of something else.
-COMMAND = re.compile(r"(?:^ *|`|\| *|\$\()sandpool ([a-z]+)([^\n`#|)]*)", re.MULTILINE)
+COMMAND = re.compile(r"(?:^ *|`|\| *|\$\()sandpool ([a-z][a-z-]*)([^\n`#|)]*)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -46,13 +48,26 @@ def told(command: str) -> str:
 
 
 def test_commands_and_flags_in_documents_exist() -> None:
-    commands = set(re.findall(r"^\W*([a-z]+)\s{2,}\S", told(""), re.MULTILINE))
+    commands = set(re.findall(r"^\W*([a-z][a-z-]*)\s{2,}\S", told(""), re.MULTILINE))
     seen = [(path, *found) for path in DOCUMENTS for found in COMMAND.findall(path.read_text())]
     assert len(seen) > 50
     for path, command, rest in seen:
         assert command in commands, f"{path.name}: sandpool {command}"
-        for flag in re.findall(r"(?<= )--?[a-z][a-z-]*", rest):
-            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", told(command)), f"{path.name}: sandpool {command} {flag}"
+        for flag in re.findall(
+            r"(?<= )--?[a-z][a-z0-9-]*", rest.partition(" -- ")[0]
+        ):  # what follows is of another program
+            said = _help_of(command, rest)
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", said), f"{path.name}: sandpool {command}{rest}: {flag}"
+
+
+def _help_of(command: str, rest: str) -> str:
+    """Of a command that has commands of its own, what the one that is named says."""
+    word = rest.split()[0]
+    return (
+        told(f"{command} {word}")
+        if re.search(rf"^\W*{re.escape(word)}\s{{2,}}\S", told(command), re.MULTILINE)
+        else told(command)
+    )
 
 
 @pytest.mark.parametrize("path", [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
@@ -71,9 +86,15 @@ def test_make_targets_exist(path: Path) -> None:
 
 def test_the_reference_names_every_command_and_flag() -> None:
     reference = (ROOT / "docs/reference/command-line.md").read_text()
-    commands = re.findall(r"^\W*([a-z]+)\s{2,}\S", told(""), re.MULTILINE)
+    commands = re.findall(r"^\W*([a-z][a-z-]*)\s{2,}\S", told(""), re.MULTILINE)
     assert {"up", "down", "status", "backup", "restore", "token", "crds"} <= set(commands)
     for command in set(commands) - {"version"}:
         assert f"sandpool {command}" in reference
-        for flag in re.findall(r"--[a-z][a-z-]+", told(command)):
+        for flag in re.findall(r"--[a-z][a-z0-9-]+", told(command)):
             assert flag in reference, f"the reference does not tell {flag} of sandpool {command}"
+
+
+def test_the_reference_of_commands_is_what_the_code_says() -> None:
+    tool = ROOT / "tools" / "cli_reference.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

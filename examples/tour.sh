@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What exists so far, in two minutes and a throw-away directory. Needs only what `make test` needs; kubectl shows more.
+# The objects and what becomes of them, command by command, in a throw-away directory. kubectl, where it is on the PATH, shows more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
@@ -12,7 +12,7 @@ show() { printf '$ %s\n' "$*"; "$@"; }
 kubectl=$(command -v kubectl || true)
 
 say "A cluster on this machine, from one command"
-show sandpool up --detach --port 0
+show sandpool up --detach --port 0 --no-pool
 export KUBECONFIG="$SANDPOOL_DATA_DIR/kubeconfig"
 
 say "A pool of warm sandboxes, and a claim that takes one"
@@ -32,7 +32,7 @@ show sandpool status
 say "It survives kill -9: the claim keeps its sandbox, the pool stays full"
 pid=$(sandpool status -o json | python -c 'import json,sys; print(json.load(sys.stdin)["pid"])')
 show kill -9 "$pid"
-show sandpool up --detach --port 0
+show sandpool up --detach --port 0 --no-pool
 show python examples/01-pool-and-claim/claim.py
 if [ -n "$kubectl" ]; then show kubectl get sandboxclaims,sandboxes; fi
 
