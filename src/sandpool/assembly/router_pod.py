@@ -24,14 +24,12 @@ from sandpool.model.raw import RawObject
 from sandpool.model.resource import Resource
 from sandpool.telemetry.log import logger
 from sandpool.version import __version__
+from sandpool.wire.router_service import NAMESPACE, PORT, SERVICE
 
 log = logger(__name__)
 
-NAMESPACE: Final = "agent-sandbox-system"
-SERVICE: Final = "sandbox-router-svc"
 POD: Final = "sandbox-router"
 CONTAINER: Final = "router"
-PORT: Final = 8080
 NODE: Final = "sandpool"
 """The process itself. There is no such Node, and a kubelet leaves pods of other nodes alone."""
 MIRROR: Final = "kubernetes.io/config.mirror"

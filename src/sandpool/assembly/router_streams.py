@@ -12,7 +12,7 @@ from typing import Any, Final, Generic
 
 import msgspec
 
-from sandpool.assembly.router_pod import PORT, RouterPod
+from sandpool.assembly.router_pod import RouterPod
 from sandpool.kube.errors import BadRequest, Forbidden
 from sandpool.local.apiserver.answer import Reply
 from sandpool.local.apiserver.call import Call
@@ -20,6 +20,7 @@ from sandpool.local.apiserver.handlers.runtime import Runtime
 from sandpool.local.apiserver.streams.port import C, Exit, Node, Streams
 from sandpool.local.errors import NodeError
 from sandpool.model.metadata import Metadata, Model, Uid
+from sandpool.wire.router_service import PORT
 
 Take = Callable[[socket.socket], object]
 """Takes over one end of a connected stream; an error is the sender's to tell."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-NAMESPACE = "agent-sandbox-system"
-SERVICE = "sandbox-router-svc"
-PORT = 8080
+from sandpool.wire.router_service import PORT
 
 Object = Mapping[str, Any]
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.router_pod import NAMESPACE, POD, SERVICE
+from sandpool.assembly.router_pod import POD
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import PODS, SERVICES
+from sandpool.wire.router_service import NAMESPACE, SERVICE
 from support.cluster import Cluster, stop
 
 

@@ -15,7 +15,7 @@ from subprocess import PIPE, Popen
 import aiohttp
 import pytest
 
-from sandpool.assembly.router_pod import NAMESPACE, POD, SERVICE, RouterPod, pod_body
+from sandpool.assembly.router_pod import POD, RouterPod, pod_body
 from sandpool.assembly.router_streams import RouterNode, RouterStreams
 from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.answer import Reply
@@ -27,6 +27,7 @@ from sandpool.local.backends.hollow import HollowBackend
 from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import PODS, SERVICE_ACCOUNTS
 from sandpool.model.patches import merge_patch
+from sandpool.wire.router_service import NAMESPACE, SERVICE
 from support.kubectl import Kubectl, kubectl_path
 from support.local_server import LocalServer, local_server
 from support.streaming import now

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.router_pod import MIRROR, NAMESPACE, NODE, POD, SERVICE, RouterPod, pod_body, remove_router_pod
+from sandpool.assembly.router_pod import MIRROR, NODE, POD, RouterPod, pod_body, remove_router_pod
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import NAMESPACES, PODS, SERVICES, raw
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
+from sandpool.wire.router_service import NAMESPACE, SERVICE
 from support.kubelet_node import ANode, a_node, a_pod
 
 pytestmark = pytest.mark.looptime

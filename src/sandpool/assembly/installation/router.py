@@ -10,13 +10,11 @@ from sandpool.assembly.installation.deployment import CONFINED, HEALTH_PORT, ORD
 from sandpool.assembly.installation.labelled import labelled, labels, selector
 from sandpool.assembly.installation.rules import ROUTER_ACTIVITY, ROUTER_CLUSTER, ROUTER_NAMESPACED, USERS
 from sandpool.assembly.installation.settings import ROUTER, Settings
+from sandpool.wire.router_service import PORT, SERVICE
 
 COMPONENT = "router"
-SERVICE = "sandbox-router-svc"
-"""The name that clients of the contract know."""
 ADMITTED = {"app": "sandbox-router"}
 """Pods that the NetworkPolicy of templates lets in."""
-PORT = 8080
 METRICS_PORT = 9090
 KEYS = "sandbox-router-keys"
 """A Secret whose entries are the keys of tokens for one sandbox; without it there are no such tokens."""

@@ -22,7 +22,7 @@ from sandpool.sdk.credentials import Credentials
 from sandpool.sdk.deadline import Deadline
 from sandpool.sdk.errors import NotConfigured
 from sandpool.sdk.origin import Origin, read_origin
-from sandpool.sdk.router_service import PORT
+from sandpool.wire.router_service import PORT
 
 
 class AsyncConnection:

@@ -18,7 +18,8 @@ from sandpool.sdk._sync.websocket import WebSocket
 from sandpool.sdk.api_paths import api_path, with_query
 from sandpool.sdk.deadline import Deadline, left
 from sandpool.sdk.errors import NotConfigured
-from sandpool.sdk.router_service import NAMESPACE, SERVICE, chosen_pod, selector_of
+from sandpool.sdk.router_service import chosen_pod, selector_of
+from sandpool.wire.router_service import NAMESPACE, SERVICE
 
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
