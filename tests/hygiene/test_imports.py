@@ -17,19 +17,19 @@ def modules_after(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import sandpool", {"msgspec", "aiohttp", "uvicorn", "cyclopts", "rich", "yaml", "asyncio"}),
+        ("import sandpool", {"msgspec", "aiohttp", "cyclopts", "rich", "yaml", "asyncio"}),
         (
             "from sandpool import Sandbox",
-            {"aiohttp", "uvicorn", "cyclopts", "rich", "mcp", "yaml", "asyncio", "cryptography", "httptools"},
+            {"aiohttp", "cyclopts", "rich", "mcp", "yaml", "asyncio", "cryptography", "httptools"},
         ),
         (
             "from sandpool import AsyncSandbox",
-            {"aiohttp", "uvicorn", "cyclopts", "rich", "mcp", "yaml", "cryptography"},
+            {"aiohttp", "cyclopts", "rich", "mcp", "yaml", "cryptography"},
         ),
-        ("import sandpool.model.kinds", {"aiohttp", "uvicorn", "cyclopts", "rich", "yaml", "cryptography", "asyncio"}),
-        ("import sandpool.kube.api", {"aiohttp", "uvicorn", "cryptography"}),
-        ("import sandpool.cli.main", {"aiohttp", "uvicorn", "uvloop", "cryptography", "sqlite3", "prometheus_client"}),
-        ("import sandpool.loop.controller", {"uvicorn", "cryptography", "sqlite3", "aiohttp"}),
+        ("import sandpool.model.kinds", {"aiohttp", "cyclopts", "rich", "yaml", "cryptography", "asyncio"}),
+        ("import sandpool.kube.api", {"aiohttp", "cryptography"}),
+        ("import sandpool.cli.main", {"aiohttp", "uvloop", "cryptography", "sqlite3", "prometheus_client"}),
+        ("import sandpool.loop.controller", {"cryptography", "sqlite3", "aiohttp"}),
     ],
 )
 def test_imports_stay_lazy(statement: str, absent: set[str]) -> None:

@@ -190,9 +190,9 @@ async def test_a_reader_that_leaves_is_noticed_in_silence(box: Stage) -> None:
     await box.pod(script="echo hello; sleep 600")
     response = await follow(box)
     assert await response.content.readline() == b"hello\n"
-    assert len(box.server.server._state.tasks) == 1
+    assert len(box.server.server._house.tasks) == 1
     response.close()
-    await eventually(lambda: not box.server.server._state.tasks)
+    await eventually(lambda: not box.server.server._house.tasks)
 
 
 async def test_a_log_that_says_nothing_begins_all_the_same(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ async def test_a_reader_may_take_its_time(tmp_path: Path) -> None:
         line = "x" * 999
         await box.node.ended(await box.pod(script=f"yes {line} | head -c {size}"))
         async with upgraded(box, "GET", "box/log", [("Connection", "close")], narrow=True) as raw:
-            connections = box.server.server._state.connections
+            connections = box.server.server._house.connections
             await eventually(lambda: any(connection.flow.write_paused for connection in connections))
             await asyncio.sleep(0.5)  # longer than the limit; nothing tells that it was not applied
             total = 0

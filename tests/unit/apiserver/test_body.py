@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -9,53 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.kube.errors import BadRequest, Invalid, TooLarge, UnsupportedMedia
+from sandpool.kube.errors import BadRequest, Invalid, UnsupportedMedia
 from sandpool.local.apiserver import body
 from sandpool.local.apiserver.answer import warnings
-from sandpool.local.apiserver.body import Malformed, Unread, decode, decode_media, decode_object
+from sandpool.local.apiserver.body import Malformed, decode, decode_media, decode_object
 from sandpool.local.apiserver.handlers.write import check_kind, decode_patch, patch_type
 from sandpool.local.apiserver.malformed import complaint
 from sandpool.local.apiserver.manifest import YamlError, from_yaml
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SANDBOXES
 from sandpool.model.patches import Patch, PatchType
-
-
-def arriving(*messages: dict[str, Any]) -> Any:
-    waiting = list(messages)
-
-    async def receive() -> dict[str, Any]:
-        return waiting.pop(0)
-
-    return receive
-
-
-def read(receive: Any, limit: int, length: bytes | None = None) -> bytes:
-    return asyncio.run(body.read(receive, limit, length))
-
-
-def part(content: bytes, more: bool = False) -> dict[str, Any]:
-    return {"type": "http.request", "body": content, "more_body": more}
-
-
-def test_a_body_arrives_whole_or_in_parts() -> None:
-    assert read(arriving(part(b"abc")), 3) == b"abc"
-    assert read(arriving(part(b"a", True), part(b"b", True), part(b"c")), 3) == b"abc"
-
-
-def test_a_body_is_refused_as_soon_as_it_is_too_long() -> None:
-    with pytest.raises(TooLarge, match="Request entity too large: limit is 2"):
-        read(arriving(part(b"abc")), 2)
-    with pytest.raises(TooLarge):
-        read(arriving(part(b"ab", True), part(b"c", True)), 2)  # the rest is never asked for
-    with pytest.raises(TooLarge):
-        read(arriving(), 2, b"3")  # nor anything, if its length is declared
-
-
-def test_a_client_that_leaves() -> None:
-    with pytest.raises(Unread):
-        read(arriving(part(b"a", True), {"type": "http.disconnect"}), 9)
-    with pytest.raises(Unread):
-        read(arriving({"type": "http.disconnect"}), 9)
 
 
 @pytest.mark.parametrize(

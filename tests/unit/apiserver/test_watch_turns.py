@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sandpool.local.apiserver.answer import Message
 from sandpool.local.apiserver.handlers.watch import Watches, WatchReply
 from sandpool.local.apiserver.limits import Limits
 from sandpool.model import kinds
@@ -27,7 +26,7 @@ async def test_turns_between_chunks() -> None:
                 turns += 1
                 await asyncio.sleep(0)
 
-        async def send(message: Message) -> None:  # never waits
+        async def send(chunk: bytes) -> None:  # never waits
             seen.append(turns)
 
         watches = Watches(b.objects, Limits(), Metrics(), lambda: b.now, lambda: 0.5)

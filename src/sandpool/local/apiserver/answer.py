@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -11,11 +11,7 @@ import msgspec
 
 from sandpool.kube.errors import ApiError
 from sandpool.local.admission.causes import Refusal
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
+from sandpool.local.apiserver.exchange import Exchange, Headers, lines_of
 
 PIECE: Final = 256 * 1024
 """Answers beyond this go out in pieces of about this size, so that others get their turn in between."""
@@ -27,6 +23,7 @@ LONG_WARNING: Final = 256
 _JSON: Final = (b"content-type", b"application/json")
 _NO_CACHE: Final = (b"cache-control", b"no-cache, private")
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
+JSON_LINES: Final = lines_of([_JSON, _NO_CACHE])
 
 
 class Reply(Protocol):
@@ -35,7 +32,7 @@ class Reply(Protocol):
     @property
     def status(self) -> int: ...
 
-    async def deliver(self, receive: Receive, send: Send) -> None: ...
+    async def deliver(self, exchange: Exchange) -> None: ...
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -45,15 +42,9 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     status: int = 200
     headers: Headers = []
 
-    async def deliver(self, receive: Receive, send: Send) -> None:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": self.status,
-                "headers": [_JSON, _NO_CACHE, (b"content-length", b"%d" % len(self.body)), *self.headers],
-            }
-        )
-        await send({"type": "http.response.body", "body": self.body})
+    async def deliver(self, exchange: Exchange) -> None:
+        lines = JSON_LINES + lines_of(self.headers) if self.headers else JSON_LINES
+        await exchange.whole(self.status, lines, self.body)
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
@@ -63,10 +54,8 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     status: int
     headers: Headers
 
-    async def deliver(self, receive: Receive, send: Send) -> None:
-        headers = [*self.headers, (b"content-length", b"%d" % len(self.body))]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.body})
+    async def deliver(self, exchange: Exchange) -> None:
+        await exchange.whole(self.status, lines_of(self.headers), self.body)
 
 
 class Streamed(msgspec.Struct, frozen=True):
@@ -76,17 +65,14 @@ class Streamed(msgspec.Struct, frozen=True):
     gzip: bool = False
     status: int = 200
 
-    async def deliver(self, receive: Receive, send: Send) -> None:
-        headers = [_JSON, _NO_CACHE]
-        if self.gzip:
-            headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+    async def deliver(self, exchange: Exchange) -> None:
+        packed = [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")] if self.gzip else []
+        await exchange.start(self.status, JSON_LINES + lines_of(packed))
         packer = zlib.compressobj(1, zlib.DEFLATED, 31) if self.gzip else None
         async for piece in self.pieces:
             out = piece if packer is None else packer.compress(piece)
-            if out:
-                await send({"type": "http.response.body", "body": out, "more_body": True})
-        await send({"type": "http.response.body", "body": packer.flush() if packer is not None else b""})
+            await exchange.piece(out)
+        await exchange.end(packer.flush() if packer is not None else b"")
 
 
 def text(body: str, status: int = 200, extra: Headers | None = None) -> Document:

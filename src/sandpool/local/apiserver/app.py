@@ -1,4 +1,4 @@
-"""The ASGI application: every request passes here, and every error becomes a Status here.
+"""The application: every request passes here, and every error becomes a Status here.
 
 A request passes authenticate -> parse_request -> authorise -> Dispatcher -> handler -> Objects. Nothing that fails on the
 way leaves a trace in the answer beyond what Kubernetes would say.
@@ -6,16 +6,19 @@ way leaves a trace in the answer beyond what Kubernetes would say.
 
 from __future__ import annotations
 
+import asyncio
+from logging import DEBUG, getLogger
 from time import perf_counter
 from typing import Final
 
 from sandpool.kube.errors import ApiError, BadRequest, InternalError, TooManyRequests
-from sandpool.local.apiserver.answer import Receive, Send, of_error
+from sandpool.local.apiserver.answer import of_error
 from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.authorise import authorise, open_to_all
-from sandpool.local.apiserver.call import Call, Scope
+from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.dispatch import Dispatcher
-from sandpool.local.apiserver.identity import User
+from sandpool.local.apiserver.exchange import Exchange
+from sandpool.local.apiserver.identity import ADMIN, User
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.request import parse_query, parse_request
 from sandpool.local.apiserver.routes import Routes
@@ -23,10 +26,12 @@ from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
 log = logger(__name__)
+_logs = getLogger(__name__).isEnabledFor
 
 ANONYMOUS: Final = User("system:anonymous", "", ("system:unauthenticated",))
 STREAMED: Final = frozenset({"attach", "exec", "log", "portforward"})
 """What lasts as long as its user likes: how long says nothing about the server, so only the time until it begins counts."""
+BROKEN: Final = "Internal error occurred: the server's log says more"
 BUSY: Final = "too many requests are being served, please try again later"
 
 
@@ -41,9 +46,8 @@ class App:
         self._metrics = metrics
         self._in_flight = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise RuntimeError(f"cannot serve {scope['type']}")
+    async def serve(self, exchange: Exchange) -> None:
+        """From the request to the last byte of its answer."""
         began = perf_counter()
         verb = resource = ""
         lasting = False
@@ -51,41 +55,53 @@ class App:
         try:
             if self._in_flight > self._limits.requests:
                 raise TooManyRequests(BUSY, retry_after=1)
-            call = self._call(scope, receive)
-            verb, resource = call.info.verb, _label(call)
-            lasting = verb == "watch" or call.info.subresource in STREAMED
+            call = self._call(exchange)
+            info = call.info
+            verb = info.verb
+            if info.route is not None:  # only what is served is counted by name, so that nobody can invent labels
+                resource = info.route.label
+            lasting = verb == "watch" or info.subresource in STREAMED
             reply = await self._handler(call)(call)
         except ApiError as error:
             reply = of_error(error)
         except RecursionError:
             reply = of_error(BadRequest("the object is nested too deeply"))
+        except asyncio.CancelledError:
+            reply = of_error(InternalError("the server stopped before the request was served"))
         except Exception as error:
-            log.error("a request failed", exc=error, method=scope["method"], path=scope["path"])
-            reply = of_error(InternalError("Internal error occurred: the server's log says more"))
+            log.error("a request failed", exc=error, method=exchange.method, path=exchange.path)
+            reply = of_error(InternalError(BROKEN))
         finally:
             self._in_flight -= 1
-        log.debug("request", method=scope["method"], path=scope["path"], code=reply.status)
+        if _logs(DEBUG):
+            log.debug("request", method=exchange.method, path=exchange.path, code=reply.status)
+        if lasting:
+            self._metrics.served(verb, resource, reply.status, perf_counter() - began)
+        try:
+            await reply.deliver(exchange)
+        except asyncio.CancelledError:  # the server stops, and has waited for long enough
+            exchange.abandon()
+        except Exception as error:
+            log.error("an answer could not be completed", exc=error, method=exchange.method, path=exchange.path)
+            await _give_up(exchange)
         if not lasting:
-            await reply.deliver(receive, send)
             self._metrics.served(verb, resource, reply.status, perf_counter() - began)
-        else:
-            self._metrics.served(verb, resource, reply.status, perf_counter() - began)
-            await reply.deliver(receive, send)
 
-    def _call(self, scope: Scope, receive: Receive) -> Call:
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        raw: bytes = scope["query_string"]
-        params = parse_query(raw) if raw else {}
-        path: str = scope["path"]
-        info = parse_request(scope["method"], path, params, self._routes)
-        if open_to_all(path) and b"authorization" not in headers:
-            return Call(info, ANONYMOUS, params, headers, receive, scope)
-        user = self._authenticate(headers.get(b"authorization"))
-        authorise(user, info)
-        return Call(info, user, params, headers, receive, scope)
+    def _call(self, exchange: Exchange) -> Call:
+        params = parse_query(exchange.query) if exchange.query else {}
+        path = exchange.path
+        info = parse_request(exchange.method, path, params, self._routes)
+        token = exchange.header.get(b"authorization")
+        if token is None and open_to_all(path):
+            return Call(info, ANONYMOUS, params, exchange)
+        user = self._authenticate(token)
+        if user is not ADMIN:  # who may do everything
+            authorise(user, info)
+        return Call(info, user, params, exchange)
 
 
-def _label(call: Call) -> str:
-    """What a request is counted under: a kind that is served, or nothing, so that nobody can invent labels."""
-    route = call.info.route
-    return route.resource.group_resource if route is not None else ""
+async def _give_up(exchange: Exchange) -> None:
+    if exchange.begun:
+        exchange.abandon()
+    else:
+        await of_error(InternalError(BROKEN)).deliver(exchange)

@@ -1,4 +1,4 @@
-"""Request bodies: read within their limit, decoded within their depth, refused in Kubernetes' words."""
+"""Request bodies: decoded within their depth, refused in Kubernetes' words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sandpool.kube.errors import ApiError, BadRequest, TooLarge, UnsupportedMedia
-from sandpool.local.apiserver.answer import Receive
+from sandpool.kube.errors import BadRequest, UnsupportedMedia
 from sandpool.local.apiserver.malformed import complaint
 from sandpool.local.apiserver.manifest import YamlError, from_yaml
 from sandpool.local.apiserver.protobuf.decode import MEDIA_TYPE as PROTOBUF_TYPE
@@ -19,40 +18,6 @@ JSON_TYPES: Final = frozenset({"", "application/json"})
 YAML_TYPE: Final = "application/yaml"
 SHOWN: Final = 30
 EXPLAINED: Final = 256 * 1024  # bytes: what is wrong with a longer text takes seconds to find out
-
-
-class Unread(ApiError):
-    """The client went away before its request was whole. Nobody reads this answer."""
-
-    status, reason = 400, "BadRequest"
-
-
-async def read(receive: Receive, limit: int, length: bytes | None = None) -> bytes:
-    """The whole body; TooLarge as soon as it exceeds the limit, or at once if its declared length does."""
-    if length is not None and length.isdigit() and int(length) > limit:
-        raise too_large(limit)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body") and message["type"] == "http.request":
-        if len(body) > limit:
-            raise too_large(limit)
-        return body
-    parts, size = [body], len(body)
-    while message.get("more_body"):
-        message = await receive()
-        if message["type"] != "http.request":
-            raise Unread("the request ended before its body did")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise too_large(limit)
-    if message["type"] != "http.request":
-        raise Unread("the request ended before its body did")
-    return b"".join(parts)
-
-
-def too_large(limit: int) -> TooLarge:
-    return TooLarge(f"Request entity too large: limit is {limit}")
 
 
 class Malformed(Exception):
@@ -89,7 +54,7 @@ def _deeper(value: Any, depth: int) -> bool:
 def decode_object(body: bytes, media: str, kind: str, depth: int) -> dict[str, Any]:
     """The object that a POST or PUT carries, as yet unchecked."""
     try:
-        value = decode_media(body, media, depth)
+        value = decode(body, depth) if media in JSON_TYPES else decode_media(body, media, depth)
     except Malformed as error:
         raise unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", body) from None
     if value is None:

@@ -6,42 +6,48 @@ from typing import Any
 
 import msgspec
 
-from sandpool.local.apiserver.answer import Receive
+from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.identity import User
 from sandpool.local.apiserver.negotiate import Form, form_of, media_type
 from sandpool.local.apiserver.request import Params, RequestInfo
 from sandpool.local.apiserver.routes import Route
 from sandpool.model.resource import Resource
 
-Scope = dict[str, Any]
-
 
 class Call(msgspec.Struct, frozen=True):
     info: RequestInfo
     user: User
     params: Params
-    headers: dict[bytes, bytes]
-    receive: Receive
-    scope: Scope
+    exchange: Exchange
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """By name; of one that is repeated the last."""
+        return self.exchange.header
 
     @property
     def route(self) -> Route:
-        assert self.info.route is not None
-        return self.info.route
+        route = self.info.route
+        assert route is not None
+        return route
 
     @property
     def resource(self) -> Resource[Any]:
-        return self.route.resource
+        route = self.info.route
+        assert route is not None
+        return route.resource
 
     @property
     def namespace(self) -> str:
         """Of the object asked for: none for kinds that have none, also where the path reads like one."""
-        return self.info.namespace if self.route.resource.namespaced else ""
+        route = self.info.route
+        assert route is not None
+        return self.info.namespace if route.resource.namespaced else ""
 
     @property
     def form(self) -> Form:
-        return form_of(self.headers.get(b"accept"))
+        return form_of(self.exchange.header.get(b"accept"))
 
     @property
     def media(self) -> str:
-        return media_type(self.headers.get(b"content-type"))
+        return media_type(self.exchange.header.get(b"content-type"))

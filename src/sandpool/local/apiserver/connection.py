@@ -1,65 +1,106 @@
-"""One connection: uvicorn's HTTP/1.1 protocol with bounds on what a client may take its time for, and with upgrades.
+"""One connection: HTTP/1.1 with bounds on what a client may take its time for, and with upgrades.
 
-Bounds are checked by one sweep over all connections rather than by a timer per request, which would cost every request.
-A request that asks for an upgrade finds itself under UPGRADE in its scope and may turn the connection into a Pipe; until it has
-decided, nothing more is read. A request that does not is answered as the plain one that it also is.
+Requests are parsed by httptools and become Exchanges, served one after the other, each by a task. Bounds are checked by one sweep
+over all connections rather than by a timer per request, which would cost every request.
+A request that asks for an upgrade may turn the connection into a Pipe; until it has decided, nothing more is read. A request
+that does not is answered as the plain one that it also is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import httptools
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
+from sandpool.local.apiserver.exchange import STATUS_LINE, Exchange, Headers
+from sandpool.local.apiserver.flow import Flow
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.streams.pipe import Pipe
 
-NEVER = float("inf")
-UPGRADE: Final = "sandpool.upgrade"  # in a scope: an Upgrade
-PATIENCE: Final = "sandpool.patience"  # in a scope: call it, and this answer may stay unread for as long as it likes
+NEVER: Final = float("inf")
+MOST_WAITING: Final = 256
+"""Requests that wait behind the one in hand: one read can bring thousands, and what is read cannot be left with the client."""
+TOO_LONG: Final = b"the request's line and headers are too long"
 
-Headers = list[tuple[bytes, bytes]]
-Upgrade = Callable[[Headers, int], Pipe]
-"""Answers 101 with these headers; what is sent from then on is the caller's. The number is Pipe's for answers."""
+Serve = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 
-class Connection(HttpToolsProtocol):
-    limits: Limits  # these two are set by `limited`
-    last_gone: Callable[[], None]
+class House:
+    """What all connections of one server share. `last_gone` is called whenever no connection is left."""
 
     def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        self, serve: Serve, limits: Limits, last_gone: Callable[[], None], loop: asyncio.AbstractEventLoop
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        self.serve = serve
+        self.limits = limits
+        self.last_gone = last_gone
+        self.loop = loop
+        self.date = b""  # the line of the Date header
+        self.closing = False  # no more connections: one may still have been shaking hands when the server stopped
+        self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, exchange: Exchange) -> None:
+        task = self.loop.create_task(self.serve(exchange))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+class Connection(asyncio.Protocol):
+    transport: asyncio.Transport
+    flow: Flow
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._loop = house.loop
+        self._limits = house.limits
+        self._parser = httptools.HttpRequestParser(self)
+        # Else a request behind one that ends the connection would take the answer to the first with it.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._url = b""
+        self._headers: Headers = []
+        self._arrives: Exchange | None = None  # whose body is being read
+        self._serving: Exchange | None = None
+        self._next: deque[Exchange] = deque()  # asked before the one in hand was answered
         self._head = 0  # bytes of a request whose headers are not complete
+        self._fed = 0  # bytes in hand: all of them may be of one head
+        self._heading = False  # headers are read; what comes after a body looks the same
+        self._deaf = False  # nothing more is read: only what was asked before is answered
         self._arriving = NEVER  # since when a request has been arriving
         self._stalled = NEVER  # since when the client has not read
+        self._resting = NEVER  # since when nothing was asked
         self._patient = False  # it need not read
-        self._asked: RequestResponseCycle | None = None  # wants an upgrade and is not answered yet
+        self._asked: Exchange | None = None  # wants an upgrade and is not answered yet
         self._held = b""  # what came after that request
         self._pipe: Pipe | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._arriving = self.loop.time()
-        if len(self.connections) > self.limits.connections:
-            transport.abort()
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.flow = Flow(self.transport)
+        self._house.connections.add(self)
+        self._arriving = self._loop.time()
+        if self._house.closing or len(self._house.connections) > self._limits.connections:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+        self._house.connections.discard(self)
+        if self._serving is not None:
+            self._serving.lose()
+        self._next.clear()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
         if self._pipe is not None:
             self._pipe.end()
-        if not self.connections:
-            self.last_gone()
+        del self._parser  # it refers back to this
+        if not self._house.connections:
+            self._house.last_gone()
 
     def data_received(self, data: bytes) -> None:
         if self._pipe is not None:
@@ -68,98 +109,194 @@ class Connection(HttpToolsProtocol):
         if self._asked is not None:
             self._hold(data)
             return
-        self._head += len(data)
-        self._unset_keepalive_if_required()
+        if self._deaf or self.transport.is_closing():  # TLS hands on what comes while it says goodbye
+            return
+        self._fed = len(data)
+        self._head += self._fed
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._asked = self.cycle
+            asked = self._asked = self._arrives
+            if asked is not None and asked.has_body:
+                asked.keep = False  # it is not parsed, and may come after the answer
             self.flow.pause_reading()
             self._hold(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            self._refuse(400, b"Invalid HTTP request received.")
             return
-        if self._head > self.limits.head:
-            self._refuse(431, b"the request's line and headers are too long")
+        if self._head > self._limits.head:
+            self._refuse(431, TOO_LONG)
 
     def _hold(self, data: bytes) -> None:
         """Hardly anything comes before the answer: what is already on its way."""
         self._held += data
-        if len(self._held) > self.limits.body:
+        if len(self._held) > self._limits.body:
             self.transport.abort()
 
-    def on_message_begin(self) -> None:
-        self._arriving = self.loop.time()
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        self._patient = False
-        scope[PATIENCE] = self._be_patient
-        if self.parser.should_upgrade():
-            scope[UPGRADE] = self._upgrade
-        super().on_headers_complete()
-        self._head = -self.limits.body * 2  # what follows is body, which has its own limit
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._arriving = NEVER
-        self._head = 0
-
     def pause_writing(self) -> None:
-        self._stalled = self.loop.time()
-        super().pause_writing()
+        self._stalled = self._loop.time()
+        self.flow.pause_writing()
 
     def resume_writing(self) -> None:
         self._stalled = NEVER
-        super().resume_writing()
+        self.flow.resume_writing()
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._asked is not None and self._asked.response_complete:
+    # The parser's side.
+
+    def on_message_begin(self) -> None:
+        self._arriving = self._loop.time()
+        self._resting = NEVER
+        self._url = b""
+        self._headers = []
+        self._heading = True
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._heading:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._heading = False
+        if max(self._head, self._fed) > self._limits.head:
+            self._measure()
+        if len(self._next) >= MOST_WAITING:
+            raise ValueError("too many requests behind each other")
+        parser = self._parser
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii") if url.path else "/"
+        version = parser.get_http_version()
+        exchange = Exchange(
+            self,
+            parser.get_method().decode("ascii"),
+            unquote(path) if "%" in path else path,
+            url.query or b"",
+            self._headers,
+            keep=parser.should_keep_alive() and version != "1.0",
+            chunks=version == "1.1",
+        )
+        if parser.should_upgrade():
+            exchange.upgrade = self._upgrade
+        self._arrives = exchange
+        self._head = -self._limits.body * 2  # what follows is body, which has its own limit
+        if self._serving is None:
+            self._serve(exchange)
+        else:
+            self.flow.pause_reading()
+            self._next.append(exchange)
+
+    def _measure(self) -> None:
+        """A head that came with much else may be within the limit all the same."""
+        if len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers) > self._limits.head:
+            self._refuse(431, TOO_LONG)
+            raise ValueError("too long")
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self._arrives
+        if exchange is not None and not exchange.complete:
+            exchange.feed(body)
+
+    def on_message_complete(self) -> None:
+        if self._arrives is not None:
+            self._arrives.finish()
+        self._arriving = NEVER
+        self._head = 0
+
+    # The exchange's side.
+
+    @property
+    def date(self) -> bytes:
+        return self._house.date
+
+    def _serve(self, exchange: Exchange) -> None:
+        self._serving = exchange
+        self._patient = False
+        self._house.start(exchange)
+
+    def answered(self) -> None:
+        served, self._serving = self._serving, None
+        if self.transport.is_closing():
+            return
+        if self._asked is not None and self._asked is served:
             self._asked = None
             if self._held:  # a body, or a protocol that is not spoken here: never to be taken for a request
                 self.transport.close()
+                return
+        if self._next:
+            following = self._next.popleft()
+            if not following.arrived:
+                self._arriving = self._loop.time()  # while it waited, it was not read on
+            self._serve(following)
+        else:
+            self._resting = self._loop.time()
+        if self.flow.read_paused and not self._next and self._asked is None:
+            self.flow.resume_reading()
+
+    def be_patient(self) -> None:
+        self._patient = True
 
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
-        cycle = self._asked
-        assert cycle is not None
-        assert not cycle.response_started
-        cycle.response_started = cycle.response_complete = True
-        self._pipe = Pipe(self.transport, self.flow, answers, self.loop)
+        exchange = self._asked
+        assert exchange is not None
+        assert not exchange.begun
+        exchange.begun = exchange.complete = True
+        self._pipe = Pipe(self.transport, self.flow, answers, self._loop)
         if self.transport.is_closing():
             self._pipe.end()
             return self._pipe
-        lines = [b"%b: %b\r\n" % header for header in (*self.server_state.default_headers, *headers)]
-        self.transport.write(b"".join((STATUS_LINE[101], b"connection: Upgrade\r\n", *lines, b"\r\n")))
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        self.transport.write(b"".join((STATUS_LINE[101], b"connection: Upgrade\r\n", self.date, *lines, b"\r\n")))
         self._pipe.feed(self._held)
         self._held = b""
         self.flow.resume_reading()
         return self._pipe
 
-    def _be_patient(self) -> None:
-        self._patient = True
+    # The server's side.
 
     def shutdown(self) -> None:
+        """Ends the connection when what it is doing is done."""
         if self._pipe is not None:
             self._pipe.hang_up()
+        elif self._serving is None:
+            if not self.transport.is_closing():
+                self.transport.close()
         else:
-            super().shutdown()
+            self._serving.keep = False
+            self._next.clear()
 
-    def _refuse(self, status: int, words: bytes) -> None:
-        if not self.transport.is_closing():
-            head = b"content-type: text/plain\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(words)
-            self.transport.write(STATUS_LINE[status] + head + words)
+    def sweep(self, now: float) -> None:
+        """Ends a connection that takes too long. An upgraded one has bounds of its own."""
+        if self._pipe is not None:
+            return
+        limits = self._limits
+        unread = now - self._stalled > limits.stalled and not self._patient
+        if unread or (now - self._arriving > limits.arrival and not self._next):
+            self.transport.abort()
+        elif now - self._resting > limits.idle and not self.transport.is_closing():
             self.transport.close()
 
-    def overdue(self, now: float) -> bool:
-        if self._pipe is not None:
-            return False
-        unread = now - self._stalled > self.limits.stalled and not self._patient
-        return unread or now - self._arriving > self.limits.arrival
-
-
-def limited(limits: Limits, last_gone: Callable[[], None]) -> type[Connection]:
-    """The protocol of a server with these limits. `last_gone` is called whenever no connection is left."""
-    return type("LimitedConnection", (Connection,), {"limits": limits, "last_gone": staticmethod(last_gone)})
+    def _refuse(self, status: int, words: bytes) -> None:
+        """Reads nothing more. What was asked properly before is answered first; then the connection ends."""
+        if self.transport.is_closing():
+            return
+        arrives = self._arrives
+        broken = arrives if arrives is not None and not arrives.arrived else None  # by its body
+        if self._next and self._next[-1] is broken:
+            self._next.pop()
+            broken = None
+        before = self._next[-1] if self._next else self._serving
+        if before is not None and before is not broken:
+            before.keep = False  # words now would be taken for its answer, or for a part of it
+            self._deaf, self._arriving = True, NEVER
+            return
+        if broken is None or not broken.begun:
+            head = (STATUS_LINE[status], self.date, len(words), words)
+            self.transport.write(
+                b"%b%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+                % head
+            )
+        if broken is not None:
+            broken.lose()
+        self.transport.close()

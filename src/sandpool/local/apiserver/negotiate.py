@@ -80,4 +80,6 @@ def not_acceptable() -> NotAcceptable:
 
 def media_type(header: bytes | None) -> str:
     """The bare media type of a Content-Type header, without its parameters."""
+    if header == b"application/json":  # nearly always
+        return "application/json"
     return header.partition(b";")[0].strip().lower().decode("latin-1") if header else ""

@@ -96,7 +96,7 @@ def _resource(
     plural, within = rest[0], False
     if plural == "namespaces" and len(rest) > 1:
         namespace = rest[1]
-        within = len(rest) > 2 and not _of_namespace(group, version, rest[2], routes)
+        within = len(rest) > 2 and (group != "" or not _of_namespace(version, rest[2], routes))
         if within:
             plural, rest = rest[2], rest[2:]
     if len(rest) > 1:
@@ -110,14 +110,14 @@ def _resource(
             review = routes.reviews.get((group, version), {}).get(plural)
         elif not _well_placed(route, within, namespace, name):
             route = None
-    return RequestInfo(
-        _precise(verb, name, params), path, group, version, namespace, plural, name, subresource, route, review
-    )
+    if not name:
+        verb = _precise(verb, params)
+    return RequestInfo(verb, path, group, version, namespace, plural, name, subresource, route, review)
 
 
-def _of_namespace(group: str, version: str, word: str, routes: Routes) -> bool:
+def _of_namespace(version: str, word: str, routes: Routes) -> bool:
     """Whether `/namespaces/x/word` is a subresource of the namespace rather than a kind within it."""
-    route = routes.kinds.get((group, version), {}).get("namespaces")
+    route = routes.kinds.get(("", version), {}).get("namespaces")
     return route is not None and word in route.subresources
 
 
@@ -128,9 +128,8 @@ def _well_placed(route: Route, within: bool, namespace: str, name: str) -> bool:
     return not route.resource.namespaced or not name
 
 
-def _precise(verb: str, name: str, params: Params) -> str:
-    if verb == "get" and not name:
+def _precise(verb: str, params: Params) -> str:
+    """The verb for many."""
+    if verb == "get":
         return "watch" if params and truth(params, "watch") else "list"
-    if verb == "delete" and not name:
-        return "deletecollection"
-    return verb
+    return "deletecollection" if verb == "delete" else verb

@@ -6,7 +6,7 @@ Discovery, OpenAPI and the request path all read this table, so that what is pub
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sandpool.model.kinds import ALL, NAMESPACES, OURS, PODS, SERVICE_ACCOUNTS
@@ -36,6 +36,10 @@ class Route:
     verbs: tuple[str, ...]
     subresources: dict[str, Subresource]
     measured: bool = False  # made when asked for, and never stored
+    label: str = field(init=False)  # what its requests are counted under
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.resource.group_resource)
 
 
 @dataclass(frozen=True, slots=True)

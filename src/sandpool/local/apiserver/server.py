@@ -11,15 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
-from typing import Any
-
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from sandpool.local.apiserver.access.directory import Access
 from sandpool.local.apiserver.app import App
 from sandpool.local.apiserver.authenticate import Authenticator
-from sandpool.local.apiserver.connection import Connection, limited
+from sandpool.local.apiserver.connection import Connection, House
 from sandpool.local.apiserver.discovery.pages import Discovery
 from sandpool.local.apiserver.dispatch import Dispatcher
 from sandpool.local.apiserver.handlers.public import Action, Check, Public
@@ -86,7 +82,7 @@ class ApiServer:
         self._objects = objects
         self._metrics = metrics or Metrics()
         self._runtime = runtime or NoRuntime()
-        self._state = ServerState()
+        self._house: House
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._watches = Watches(objects, options.limits, self._metrics, options.now, options.dice)
@@ -104,29 +100,10 @@ class ApiServer:
         """Binds and serves. OSError if the address cannot be had."""
         listener = _listen(self._options.host, self._options.port)
         self.port = listener.getsockname()[1]
-        app = self._app()
-        config = Config(
-            app,
-            http=limited(self._options.limits, self._empty.set),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            interface="asgi3",
-            timeout_keep_alive=self._options.limits.idle,
-        )
-        config.load()
         loop = asyncio.get_running_loop()
-
-        def connection() -> asyncio.Protocol:
-            made: Any = config.http_protocol_class
-            protocol: asyncio.Protocol = made(config=config, server_state=self._state, app_state={}, _loop=loop)
-            return protocol
-
+        house = self._house = House(self._app().serve, self._options.limits, self._empty.set, loop)
         self._server = await loop.create_server(
-            connection,
+            lambda: Connection(house),
             sock=listener,
             ssl=self._access.tls(),
             backlog=2048,
@@ -169,12 +146,11 @@ class ApiServer:
 
     def _sweep(self) -> None:
         """Again and again: a fresh Date header, and an end to connections that take too long."""
-        self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode())]
+        self._house.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for connection in list(self._state.connections):
-            if isinstance(connection, Connection) and connection.overdue(now):
-                connection.transport.abort()
+        for connection in list(self._house.connections):
+            connection.sweep(now)
         limits = self._options.limits
         self._sweeper = loop.call_later(min(SWEEP, limits.arrival / 2, limits.stalled / 2), self._sweep)
 
@@ -183,11 +159,12 @@ class ApiServer:
         if self._server is None:
             return
         self._stopping = True
+        self._house.closing = True
         self._server.close()
         self._watches.end_all()
-        for connection in list(self._state.connections):
+        for connection in list(self._house.connections):
             connection.shutdown()
-        tasks = set(self._state.tasks)
+        tasks = set(self._house.tasks)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._options.limits.graceful)
             for task in late:
@@ -202,13 +179,13 @@ class ApiServer:
 
     async def _disconnect(self) -> None:
         """Lets closing connections say goodbye for a moment, then cuts them."""
-        if self._state.connections:
+        if self._house.connections:
             self._empty.clear()
             try:
                 async with asyncio.timeout(GOODBYE):
                     await self._empty.wait()
             except TimeoutError:
-                for connection in list(self._state.connections):
+                for connection in list(self._house.connections):
                     connection.transport.abort()
                 await asyncio.sleep(0)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sandpool.local.apiserver.answer import Document, Headers, accepts_gzip
+from sandpool.local.apiserver.answer import Document, accepts_gzip
 from sandpool.local.apiserver.discovery.resources import (
     aggregated,
     api_group,
@@ -16,6 +16,7 @@ from sandpool.local.apiserver.discovery.resources import (
     group_list,
     resource_list,
 )
+from sandpool.local.apiserver.exchange import Headers
 from sandpool.local.apiserver.negotiate import Media, not_acceptable, wanted
 from sandpool.local.apiserver.routes import Routes
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from sandpool.local.apiserver.answer import Answer, Document, Reply, encoded, page_not_found, text
-from sandpool.local.apiserver.body import decode_object, read
+from sandpool.local.apiserver.body import decode_object
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.discovery.pages import Discovery
 from sandpool.local.apiserver.handlers.stories import StoryPages
@@ -74,7 +74,7 @@ class Public:
         if info.verb != "get":
             action = self._actions.get(path) if info.verb == "create" else None
             return page_not_found() if action is None else await self._act(action, call)
-        root = path.split("/", 2)[1] if path != "/" else ""
+        root = path.split("/", 2)[1] if path.startswith("/") else ""  # `GET *` is HTTP, too
         if root in {"api", "apis"}:
             page = self._discovery.page(path, call.headers.get(b"accept"))
             return page.answer(call.headers) if page is not None else page_not_found()
@@ -91,7 +91,7 @@ class Public:
         return self._stories.page(call)
 
     async def _act(self, action: Action, call: Call) -> Reply:
-        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        raw = await call.exchange.read(self._limits.body)
         return encoded(await action(decode_object(raw, call.media, "object", self._limits.depth)))
 
     def _health(self, root: str, path: str, call: Call) -> Reply:

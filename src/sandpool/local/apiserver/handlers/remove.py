@@ -10,7 +10,7 @@ import msgspec
 
 from sandpool.kube.errors import BadRequest
 from sandpool.local.apiserver.answer import Answer, Reply, encoded
-from sandpool.local.apiserver.body import Malformed, decode_media, read
+from sandpool.local.apiserver.body import Malformed, decode_media
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.handlers.read import listing
 from sandpool.local.apiserver.limits import Limits
@@ -44,10 +44,11 @@ class Removals:
     async def delete(self, call: Call) -> Reply:
         form = call.form
         options = delete_options(call.params, await self._body(call))
-        deleted = await self._objects.delete(call.resource, call.namespace, call.info.name, options)
+        resource = call.resource
+        deleted = await self._objects.delete(resource, call.namespace, call.info.name, options)
         if form is not Form.OBJECT and not deleted.finished:
-            return Answer(one(deleted.record.value, form, call.resource, call.params, self._now))
-        return Answer(farewell(call.resource, deleted))
+            return Answer(one(deleted.record.value, form, resource, call.params, self._now))
+        return Answer(farewell(resource, deleted))
 
     async def delete_collection(self, call: Call) -> Reply:
         form, query = call.form, list_query(call.params)
@@ -69,7 +70,7 @@ class Removals:
         return encoded({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
     async def _body(self, call: Call) -> dict[str, Any] | None:
-        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        raw = await call.exchange.read(self._limits.body)
         if not raw:
             return None
         try:

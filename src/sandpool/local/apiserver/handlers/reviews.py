@@ -9,7 +9,7 @@ from typing import Any
 from sandpool.kube.errors import BadRequest, Cause, Invalid, MethodNotAllowed
 from sandpool.local.apiserver.answer import Reply, encoded
 from sandpool.local.apiserver.authorise import OPEN, READABLE, SELF_REVIEWS, Attributes, allowed
-from sandpool.local.apiserver.body import decode_object, read
+from sandpool.local.apiserver.body import decode_object
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.identity import User
 from sandpool.local.apiserver.limits import Limits
@@ -30,7 +30,7 @@ class Reviews:
         if call.info.verb != "create" or call.info.name:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         write_options(call.params, "CreateOptions")
-        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        raw = await call.exchange.read(self._limits.body)
         body = decode_object(raw, call.media, review.kind, self._limits.depth)
         if (
             body.get("kind", review.kind) != review.kind

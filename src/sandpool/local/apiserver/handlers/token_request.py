@@ -11,7 +11,7 @@ import msgspec
 from sandpool.kube.errors import BadRequest, Cause, Invalid
 from sandpool.local.apiserver.access.tokens import AUDIENCE, account_claims, sign
 from sandpool.local.apiserver.answer import Reply, encoded
-from sandpool.local.apiserver.body import decode_object, read
+from sandpool.local.apiserver.body import decode_object
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import write_options
@@ -33,7 +33,7 @@ class TokenRequests:
 
     async def create(self, call: Call) -> Reply:
         options = write_options(call.params, "CreateOptions")
-        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        raw = await call.exchange.read(self._limits.body)
         body = decode_object(raw, call.media, KIND, self._limits.depth)
         if body.get("kind", KIND) != KIND or body.get("apiVersion", VERSION) != VERSION:
             raise BadRequest(f'{body.get("kind")} in version "{body.get("apiVersion")}" cannot be handled as a {KIND}')

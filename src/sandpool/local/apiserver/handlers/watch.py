@@ -7,7 +7,7 @@ when it has fallen too far behind, the history has moved on and it is told so wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
@@ -16,8 +16,9 @@ import msgspec
 
 from sandpool.kube.api import EventType
 from sandpool.kube.errors import ApiError, Gone, TooManyRequests
-from sandpool.local.apiserver.answer import PIECE, Receive, Reply, Send
+from sandpool.local.apiserver.answer import JSON_LINES, PIECE, Reply
 from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import integer, watch_query
 from sandpool.local.apiserver.render import event_shape
@@ -25,12 +26,8 @@ from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.telemetry.metrics import Metrics
 
 Shape = Callable[[bytes], bytes]
+Send = Callable[[bytes], Awaitable[None]]
 
-_START: Final = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")],
-}
 _HEADS: Final = {kind: f'{{"type":"{kind.value}","object":'.encode() for kind in EventType}
 _TAIL: Final = b"}\n"
 
@@ -115,27 +112,27 @@ class WatchReply:
         self._every = every
         self._resource = resource
 
-    async def deliver(self, receive: Receive, send: Send) -> None:
+    async def deliver(self, exchange: Exchange) -> None:
         watch = self._watch
         if isinstance(watch, Gone):
-            await send(_START)
-            await send({"type": "http.response.body", "body": error_line(watch)})
+            await exchange.start(self.status, JSON_LINES)
+            await exchange.end(error_line(watch))
             return
         try:
-            await send(_START)
+            await exchange.start(self.status, JSON_LINES)
             with self._watches.seat(self._resource) as ended:
-                gone = await self._run(watch, ended, receive, send)
+                gone = await self._run(watch, ended, exchange)
         finally:
             watch.close()
         if not gone:
-            await send({"type": "http.response.body", "body": b""})
+            await exchange.end()
 
-    async def _run(self, watch: RawWatch, ended: asyncio.Future[None], receive: Receive, send: Send) -> bool:
+    async def _run(self, watch: RawWatch, ended: asyncio.Future[None], exchange: Exchange) -> bool:
         """Pumps until something ends it; whether that was the client."""
         async with asyncio.TaskGroup() as tasks:
-            pump = tasks.create_task(self._pump(watch, send))
-            leaving = tasks.create_task(_left(receive))
-            marker = tasks.create_task(self._mark(watch, send)) if self._every is not None else None
+            pump = tasks.create_task(self._pump(watch, exchange.piece))
+            leaving = tasks.create_task(exchange.left())
+            marker = tasks.create_task(self._mark(watch, exchange.piece)) if self._every is not None else None
             waited: set[asyncio.Future[None]] = {pump, leaving, ended}
             await asyncio.wait(waited, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
             gone = leaving.done()
@@ -145,8 +142,7 @@ class WatchReply:
                 if task is not None:
                     task.cancel()
         if last is not None:  # so that a watch of a quiet selection comes back where the world is, not where it began
-            chunk = b"".join(lines([last], self._shape))
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await exchange.piece(b"".join(lines([last], self._shape)))
         return gone
 
     async def _pump(self, watch: RawWatch, send: Send) -> None:
@@ -159,14 +155,13 @@ class WatchReply:
                 self._sent = False
                 if shape is None and len(events) == 1:  # by far the most common: one change, as it is stored
                     event = events[0]
-                    chunk = b"%b%b}\n" % (_HEADS[event.type], event.value)
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await send(b"%b%b}\n" % (_HEADS[event.type], event.value))
                     continue
                 for chunk in lines(events, shape):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await send(chunk)
                     await asyncio.sleep(0)  # there may be thousands, and `send` need not wait: others get their turn
         except ApiError as error:
-            await send({"type": "http.response.body", "body": error_line(error), "more_body": True})
+            await send(error_line(error))
 
     _sent = True
 
@@ -175,13 +170,7 @@ class WatchReply:
         while True:
             await asyncio.sleep(self._every)
             if self._sent:  # a bookmark must never overtake an event in hand
-                chunk = b"".join(lines([watch.bookmark()], self._shape))
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+                await send(b"".join(lines([watch.bookmark()], self._shape)))
 
 
 def lines(events: list[RawEvent], shape: Shape | None) -> Iterator[bytes]:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from sandpool.kube.errors import BadRequest, Cause, Invalid, UnsupportedMedia
 from sandpool.local.admission.admit import FieldValidation
 from sandpool.local.admission.duplicates import duplicate_fields
 from sandpool.local.apiserver.answer import Answer, Reply, encoded, warnings
-from sandpool.local.apiserver.body import Malformed, decode, decode_object, go_type, read, unrecognized
+from sandpool.local.apiserver.body import JSON_TYPES, Malformed, decode, decode_object, go_type, unrecognized
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.negotiate import Form
@@ -23,6 +25,7 @@ from sandpool.model import binding
 from sandpool.model.patches import Patch, PatchType
 from sandpool.model.resource import Resource
 
+_ENCODE: Final = msgspec.json.Encoder().encode
 _TYPES: Final = {kind.value: kind for kind in PatchType}
 APPLY: Final = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
 
@@ -37,21 +40,22 @@ class Writes:
 
     async def create(self, call: Call) -> Reply:
         form, options = call.form, write_options(call.params, "CreateOptions")
-        body, doubled = await self._object(call, options)
-        written = await self._objects.create(call.resource, call.namespace, body, options)
+        resource = call.resource
+        body, doubled = await self._object(call, resource, options)
+        written = await self._objects.create(resource, call.namespace, body, options)
         return self._reply(call, form, written, 201, doubled)
 
     async def update(self, call: Call) -> Reply:
         form, options = call.form, write_options(call.params, "UpdateOptions")
-        body, doubled = await self._object(call, options)
-        info = call.info
-        written = await self._objects.update(call.resource, call.namespace, info.name, body, options, info.subresource)
+        resource, info = call.resource, call.info
+        body, doubled = await self._object(call, resource, options)
+        written = await self._objects.update(resource, call.namespace, info.name, body, options, info.subresource)
         return self._reply(call, form, written, 201 if written.created else 200, doubled)
 
     async def patch(self, call: Call) -> Reply:
         form, kind = call.form, patch_type(call.media, call.resource)
         options = write_options(call.params, "PatchOptions")
-        body = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        body = await call.exchange.read(self._limits.body)
         patch = decode_patch(kind, body, self._limits.depth)
         info = call.info
         written = await self._objects.patch(call.resource, call.namespace, info.name, patch, options, info.subresource)
@@ -59,20 +63,23 @@ class Writes:
 
     async def bind(self, call: Call) -> Reply:
         options = write_options(call.params, "CreateOptions")
-        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
+        raw = await call.exchange.read(self._limits.body)
         body = decode_object(raw, call.media, binding.KIND, self._limits.depth)
         await self._objects.bind(call.namespace, call.info.name, body, options)
         return encoded(_PLACED, 201)
 
-    async def _object(self, call: Call, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
+    async def _object(
+        self, call: Call, resource: Resource[Any], options: WriteOptions
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The body, and warnings about fields that it has twice."""
-        raw = await read(call.receive, self._limits.body, call.headers.get(b"content-length"))
-        resource = call.resource
+        raw, media = await call.exchange.read(self._limits.body), call.media
         if call.info.subresource == "scale":
-            return decode_object(raw, call.media, "Scale", self._limits.depth), ()
-        body = decode_object(raw, call.media, resource.kind, self._limits.depth)
+            return decode_object(raw, media, "Scale", self._limits.depth), ()
+        body = decode_object(raw, media, resource.kind, self._limits.depth)
         check_kind(resource, call.route.custom, body, raw)
-        if options.validation is FieldValidation.IGNORE or call.media not in ("", "application/json"):
+        if options.validation is FieldValidation.IGNORE or media not in JSON_TYPES:
+            return body, ()
+        if _ENCODE(body) == raw:  # as most clients write it: nothing that was read can be missing in what it became
             return body, ()
         twice = tuple(f'duplicate field "{path}"' for path in duplicate_fields(raw))
         if twice and options.validation is FieldValidation.STRICT:

@@ -6,39 +6,34 @@ A run that cannot be shown is known at the first step, so that one is waited for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 from sandpool.kube.errors import ApiError, BadRequest, InternalError, NotFound
-from sandpool.local.apiserver.answer import Receive, Send, of_error
+from sandpool.local.apiserver.answer import of_error
+from sandpool.local.apiserver.exchange import Exchange, lines_of
 from sandpool.local.errors import NodeError
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
-_START: Final = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [(b"content-type", b"text/plain"), (b"cache-control", b"no-cache, private")],
-}
+_LINES: Final = lines_of([(b"content-type", b"text/plain"), (b"cache-control", b"no-cache, private")])
 
 
 class LogReply:
     status = 200
 
-    def __init__(self, pieces: AsyncIterator[bytes], patience: Callable[[], None] | None, wait: float) -> None:
+    def __init__(self, pieces: AsyncIterator[bytes], wait: float) -> None:
         self._pieces = pieces
-        self._patience = patience
         self._wait = wait
 
-    async def deliver(self, receive: Receive, send: Send) -> None:
-        if self._patience is not None:
-            self._patience()  # `kubectl logs | less` may take hours to read
+    async def deliver(self, exchange: Exchange) -> None:
+        exchange.be_patient()  # `kubectl logs | less` may take hours to read
         try:
             async with asyncio.TaskGroup() as tasks:
                 first = tasks.create_task(self._first())
-                pump = tasks.create_task(self._pump(first, receive, send))
-                leaving = tasks.create_task(_left(receive))
+                pump = tasks.create_task(self._pump(first, exchange))
+                leaving = tasks.create_task(exchange.left())
                 await asyncio.wait({pump, leaving}, return_when=asyncio.FIRST_COMPLETED)
                 for task in (first, pump, leaving):
                     task.cancel()
@@ -52,27 +47,22 @@ class LogReply:
         except NodeError as error:
             return error
 
-    async def _pump(self, first: asyncio.Task[bytes | NodeError | None], receive: Receive, send: Send) -> None:
+    async def _pump(self, first: asyncio.Task[bytes | NodeError | None], exchange: Exchange) -> None:
         await asyncio.wait({first}, timeout=self._wait)
         if first.done() and isinstance(error := first.result(), NodeError):
-            await of_error(_refusal(error)).deliver(receive, send)
+            await of_error(_refusal(error)).deliver(exchange)
             return
-        await send(_START)
+        await exchange.start(self.status, _LINES)
         piece = await first
         try:
             while piece is not None:
                 if isinstance(piece, NodeError):
                     raise piece
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await exchange.piece(piece)
                 piece = await anext(self._pieces, None)
         except NodeError as error:
             log.warning("a log could not be read on", reason=error.reason, message=error.message)
-        await send({"type": "http.response.body", "body": b""})
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        await exchange.end()
 
 
 def _refusal(error: NodeError) -> ApiError:

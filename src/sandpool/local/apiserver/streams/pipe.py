@@ -52,7 +52,7 @@ class Wire(Protocol):
 
 
 class Flow(Protocol):
-    """The part of uvicorn's FlowControl that is used here."""
+    """The part of the connection's Flow that is used here."""
 
     @property
     def write_paused(self) -> bool: ...

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any, Generic
 
 from sandpool.kube.errors import BadRequest, TooManyRequests
-from sandpool.local.apiserver.answer import Receive, Reply, Send
+from sandpool.local.apiserver.answer import Reply
 from sandpool.local.apiserver.call import Call
-from sandpool.local.apiserver.connection import PATIENCE, UPGRADE, Upgrade
+from sandpool.local.apiserver.exchange import Exchange, Upgrade
 from sandpool.local.apiserver.streams import status
 from sandpool.local.apiserver.streams.channel_line import ChannelLine
 from sandpool.local.apiserver.streams.forward import Forward
@@ -95,11 +95,11 @@ class PodStreams(Generic[C]):
             timestamps=options.timestamps,
             limit=options.limit,
         )
-        return LogReply(pieces, call.scope.get(PATIENCE), self._limits.first_line)
+        return LogReply(pieces, self._limits.first_line)
 
     def _upgraded(self, call: Call, pod: PodView) -> Reply:
         what = call.info.subresource
-        headers, raw = call.scope["headers"], call.scope["query_string"]
+        headers, raw = call.exchange.headers, call.exchange.query
         if what == "portforward":
             check_assigned(pod)
             check_alive(pod, "forward to")
@@ -112,7 +112,7 @@ class PodStreams(Generic[C]):
             check_running(pod, container, "exec into" if what == "exec" else "attach to")
             asked = wanted(headers, COMMAND_SOCKETS, COMMAND_STREAMS)
             serve = self._command_on(asked, options, self._run(what, pod.metadata.uid, container, options), what)
-        upgrade: Upgrade | None = call.scope.get(UPGRADE)
+        upgrade = call.exchange.upgrade
         if upgrade is None:
             raise BadRequest("Upgrade request required")
         return _Upgraded(upgrade, asked, serve, self._limits)
@@ -188,7 +188,7 @@ class _Upgraded:
         self._serve = serve
         self._limits = limits
 
-    async def deliver(self, receive: Receive, send: Send) -> None:
+    async def deliver(self, exchange: Exchange) -> None:
         await self._serve(self._upgrade(self._asked.headers, self._limits.answers))
 
 
@@ -200,9 +200,9 @@ class _Counted:
         self._reply = reply
         self.status = reply.status
 
-    async def deliver(self, receive: Receive, send: Send) -> None:
+    async def deliver(self, exchange: Exchange) -> None:
         self._streams.began()
         try:
-            await self._reply.deliver(receive, send)
+            await self._reply.deliver(exchange)
         finally:
             self._streams.ended()
