@@ -68,9 +68,21 @@ class Bench:
 
 def shell(script: str, *, name: str = "main", argv: tuple[str, ...] = (), rootfs: RootFs = HOST, env: Mapping[str, str] = {},
           cwd: str = "/", user: str = "", read_only: bool = False, mounts: tuple[Mount, ...] = (), limits: Limits = Limits(),
-          tty: bool = False, attempt: int = 0, groups: tuple[int, ...] = ()) -> ContainerPlan:  # fmt: skip
+          tty: bool = False, attempt: int = 0, groups: tuple[int, ...] = (), served: bool = False) -> ContainerPlan:  # fmt: skip
     return ContainerPlan(
-        name, argv or ("sh", "-c", script), rootfs, env, cwd, user, groups, read_only, mounts, limits, tty, attempt
+        name,
+        argv or ("sh", "-c", script),
+        rootfs,
+        env,
+        cwd,
+        user,
+        groups,
+        read_only,
+        mounts,
+        limits,
+        tty,
+        attempt,
+        served,
     )
 
 

@@ -1,9 +1,8 @@
 """Connections to boxd that are made before anybody asks for one: when a sandbox becomes somebody's, its first command is near.
 
-boxd begins with its first connection, and that costs more than the rest of a small request. Done here, it happens while the claim
-is still on its way back to whoever made it, and until the command runs the pool's refill rests. Members that wait in a pool
-have no boxd: it would be memory that nobody uses. Nothing depends on it: what is not made in time, or fails, is made by the
-first request as ever.
+boxd gets to work with its first connection, and that costs more than the rest of a small request. Done here, it happens while the
+claim is still on its way back to whoever made it, and until the command runs the pool's refill rests. Nothing depends on it: what
+is not made in time, or fails, is made by the first request as ever.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from sandpool.loop.clock import Clock
+from sandpool.loop.clock import Clock, Timer
 from sandpool.loop.rush import Rush
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.labels import EXTENSIONS
@@ -30,6 +29,8 @@ log = logger(__name__)
 
 AT_ONCE = 4
 """Sandboxes that are being connected to at the same time; the rest waits its turn."""
+PACE = 0.01
+"""Seconds from one to the next of each of them, where more wait: about what one core can start, so that claims keep theirs."""
 MOST = 256
 """Connections that are kept or wanted; beyond it the first request makes its own."""
 PATIENCE = 5.0
@@ -40,6 +41,10 @@ NEAR = 0.05
 """Seconds that background work rests for while the first command is expected."""
 UNDER_WAY = 0.02
 """Seconds that it rests for after the first command was passed on: the event loop then is free for what it says."""
+EACH = 0.005
+"""Seconds more for each other sandbox that is waited for at the same time: they share the machine."""
+LONGEST = 0.5
+"""Seconds of rest at most."""
 
 Connect = Callable[[Target], Awaitable[socket.socket]]
 
@@ -63,10 +68,15 @@ def foreseen(member: Sandbox, now: datetime) -> Target | None:
     return found if isinstance(found, Target) else None
 
 
+def rest(least: float, others: int) -> float:
+    """Seconds that background work rests for one line, while it rests for so many others."""
+    return min(least + EACH * others, LONGEST)
+
+
 @dataclass(slots=True, eq=False)
 class _Line:
     target: Target
-    awaited: bool = True  # background work rests for it
+    resting: Timer | None = None  # background work rests for it until then
     begun: bool = False
     made: asyncio.Event = field(default_factory=asyncio.Event)
     sock: socket.socket | None = None
@@ -84,6 +94,7 @@ class EarlyLines:
         self._lines: dict[Target, _Line] = {}
         self._waiting: deque[_Line] = deque()
         self._news = asyncio.Semaphore(0)
+        self._resting = 0
 
     def changed(self, old: Sandbox | None, new: Sandbox | None) -> None:
         """Subscribes to the cache of sandboxes."""
@@ -99,8 +110,7 @@ class EarlyLines:
             self._lines[target] = line = _Line(target)
             self._waiting.append(line)
             self._news.release()
-            self._rush.began()
-            self._clock.call_later(NEAR, lambda: self._calm(line))
+            self._rest(line, NEAR)
 
     async def take(self, target: Target) -> socket.socket | None:
         """The connection, if there is one or will be in a moment. It is the caller's."""
@@ -112,7 +122,7 @@ class EarlyLines:
         if self._lines.get(target) is not line:  # somebody else has it
             return None
         del self._lines[target]
-        self._clock.call_later(UNDER_WAY, lambda: self._calm(line))
+        self._rest(line, UNDER_WAY)
         if line.sock is not None and not _quiet(line.sock):
             line.close()
             return None
@@ -135,6 +145,8 @@ class EarlyLines:
             line = self._waiting.popleft()
             if self._lines.get(line.target) is line:
                 await self._make(line)
+                if self._waiting:
+                    await self._clock.sleep(PACE)
 
     async def _make(self, line: _Line) -> None:
         line.begun = True
@@ -149,10 +161,18 @@ class EarlyLines:
             line.made.set()
             self._clock.call_later(KEPT, lambda: self._drop(line))
 
+    def _rest(self, line: _Line, least: float) -> None:
+        if line.resting is not None:
+            line.resting.cancel()
+        else:
+            self._resting += 1
+            self._rush.began()
+        line.resting = self._clock.call_later(rest(least, self._resting - 1), lambda: self._calm(line))
+
     def _calm(self, line: _Line) -> None:
-        if line.awaited:
-            line.awaited = False
-            self._rush.ended()
+        line.resting = None
+        self._resting -= 1
+        self._rush.ended()
 
     def _drop(self, line: _Line) -> None:
         if self._lines.get(line.target) is line:

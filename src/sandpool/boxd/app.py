@@ -24,12 +24,14 @@ class App:
         self._settings = settings
         self._started = time.monotonic()
         self._home = settings.home or settings.root
-        os.makedirs(self._home, mode=0o755, exist_ok=True)
+        if not os.path.isdir(self._home):
+            os.makedirs(self._home, mode=0o755, exist_ok=True)
         self._root = Root(settings.root)
         self.table = Table(settings.environment, self._place)
         self._processes = ProcessRequests(self.table)
         self._files = FileRequests(self._root, self._absolute)
         home = Root(self._home)
+        self._home_root = home
         self._first = FirstRuntime(home, self.table, settings.patience)
         self._sandboxd = SandboxdFiles(home, settings.environment, settings.shown)
 
@@ -77,3 +79,8 @@ class App:
 
     async def close(self) -> None:
         await self.table.close()
+
+    def release(self) -> None:
+        """Lets go of its folders, when nobody is served any more."""
+        self._root.close()
+        self._home_root.close()

@@ -1,31 +1,38 @@
-"""boxd in a process that was forked for it: it never returns."""
+"""boxd in a process that was forked for it: it never returns.
+
+It may be forked long before it is needed. A page of memory becomes its own when it first writes there, and Python writes wherever it
+looks (it counts references); so until its first connection comes it does nothing at all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401  # asyncio loads it when it is first needed: too late, see serve_forked
 import os
-import signal
 import socket
 import sys
 import traceback
 from collections.abc import Mapping
 
 from sandpool.boxd.app import App
-from sandpool.boxd.http.connection import Request
-from sandpool.boxd.http.reply import Answer, json_reply
 from sandpool.boxd.server import Server
 from sandpool.boxd.settings import Settings
+from sandpool.wire.frames import CONTENT_TYPE, encode
+from sandpool.wire.paths import BASE
+
+ROUNDS = 10
+"""Python rewrites code for the types that it meets after some runs of it; what it has rewritten it need not write to again."""
 
 
 def serve_forked(channel: socket.socket, environment: Mapping[str, str], cwd: str) -> None:
     """Serves the connections that come over the channel, and ends with it. Whoever can reach the channel is trusted: it leads
-    out of the sandbox. Nothing is imported from here on: what would be found now belongs to the sandbox."""
+    out of the sandbox. Nothing is imported from here on: what would be found now belongs to the sandbox. No signal has a
+    handler here."""
     code = 0
     try:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        asyncio.run(_serve(channel, Settings(home=cwd, environment=environment)))
+        if channel.recv(1, socket.MSG_PEEK):
+            serving = _serve(App(Settings(home=cwd, environment=environment)), channel)
+            asyncio.SelectorEventLoop().run_until_complete(serving)
     except BaseException:
         traceback.print_exc(file=sys.stderr)
         code = 1
@@ -33,40 +40,40 @@ def serve_forked(channel: socket.socket, environment: Mapping[str, str], cwd: st
 
 
 def rehearse() -> None:
-    """Serves one request to itself, in the process from which others are forked. What Python works out when code first runs is
-    then there already, and is shared instead of worked out, and copied, in each of them. Leaves no file open."""
-    asyncio.run(_rehearse())
-
-
-class _Nobody:
-    """An App that has nothing: no folder is opened for it."""
-
-    async def handle(self, request: Request) -> Answer:
-        return json_reply({"path": request.head.path})
-
-    async def close(self) -> None:
-        pass
+    """Runs a command that does nothing, in the process from which others are forked. What Python works out when code first runs
+    is then there already, and is shared instead of worked out, and copied, in each of them. Leaves no file open."""
+    for _ in range(ROUNDS):
+        loop = asyncio.SelectorEventLoop()
+        loop.run_until_complete(_rehearse())
+        loop.close()
 
 
 async def _rehearse() -> None:
     channel, its_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client, its_end = socket.socketpair()
+    app = App(Settings(home="/", environment={}))
     with channel, its_channel, client:
         client.setblocking(False)
         with its_end:
             socket.send_fds(channel, [b"+"], [its_end.fileno()])
-        server = Server(_Nobody(), "")
-        serving = asyncio.create_task(server.take_from(its_channel))
+        serving = asyncio.create_task(_serve(app, its_channel))
         loop = asyncio.get_running_loop()
-        await loop.sock_sendall(client, b"GET /rehearsal HTTP/1.1\r\nhost: boxd\r\n\r\n")
-        await loop.sock_recv(client, 4096)
+        await loop.sock_sendall(client, _request({"argv": ["/bin/sh", "-c", ":"]}))
+        while await loop.sock_recv(client, 4096):
+            pass
         channel.close()
         await serving
-        await server.close()
+    app.release()
 
 
-async def _serve(channel: socket.socket, settings: Settings) -> None:
-    server = Server(App(settings), settings.token)
+def _request(spec: dict[str, object]) -> bytes:
+    body = encode(spec)
+    lines = (f"POST {BASE}/processes HTTP/1.1", f"accept: {CONTENT_TYPE}", f"content-length: {len(body)}")
+    return "\r\n".join((*lines, "connection: close", "", "")).encode() + body
+
+
+async def _serve(app: App, channel: socket.socket) -> None:
+    server = Server(app, "")
     try:
         await server.take_from(channel)
     finally:

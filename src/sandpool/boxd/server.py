@@ -8,7 +8,6 @@ import os
 import socket
 import stat
 from collections.abc import Awaitable
-from contextlib import suppress
 from typing import Protocol
 
 from sandpool.boxd.http.connection import Connection, Request, protocol
@@ -44,13 +43,15 @@ class Server:
         """Serves connections that come as open files over this channel, until its other end is gone."""
         channel.setblocking(False)
         while True:
-            await readable(channel)
-            with suppress(BlockingIOError):
+            try:
                 handed = _receive(channel)
-                if handed is None:
-                    return
-                for connection in handed:
-                    self._serve(connection)
+            except BlockingIOError:
+                await readable(channel)
+                continue
+            if handed is None:
+                return
+            for connection in handed:
+                self._serve(connection)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -113,6 +113,7 @@ async def test_a_cancelled_command_is_ended_with_its_children(real: Subject) -> 
     streams = TestStreams(None)
     command = shell("sleep 1000 & sleep 1001 & echo ready; wait")
     before = (await real.backend.stats(work.uid)).processes
+    assert before == 1
     running = asyncio.create_task(real.backend.exec(work.uid, "main", command, streams))
     await streams.until(lambda text: text == b"ready\n")
     assert (await real.backend.stats(work.uid)).processes >= before + 3

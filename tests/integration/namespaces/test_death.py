@@ -14,8 +14,10 @@ import pytest
 
 import sandpool
 from sandpool.local.backends.namespaces.container import NamespaceContainer
+from sandpool.local.backends.runtime import Stdio
+from sandpool.local.errors import NodeError
 from support.sandbox_scenarios import processes_with
-from support.sandboxes import opened, script_in, until
+from support.sandboxes import opened, script_in, shell, until
 
 TESTS = str(Path(__file__).parents[2])
 SOURCE = str(Path(sandpool.__file__).parents[1])
@@ -64,18 +66,21 @@ main(boxd)
 """
 
 
-async def test_boxd_is_started_inside_when_it_is_first_asked_for(tmp_path: Path) -> None:
+WITH_BOXD = (sys.executable, "-I", "-S", "-c", ENTRY)
+
+
+async def ask(container: NamespaceContainer, what: bytes) -> bytes:
     loop = asyncio.get_running_loop()
+    with await container.connect() as connection:
+        await loop.sock_sendall(connection, what)
+        return await loop.sock_recv(connection, 999)
 
-    async def ask(container: NamespaceContainer, what: bytes) -> bytes:
-        with await container.connect() as connection:
-            await loop.sock_sendall(connection, what)
-            return await loop.sock_recv(connection, 999)
 
-    entry = (sys.executable, "-I", "-S", "-c", ENTRY)
+@pytest.mark.parametrize("served", [False, True])
+async def test_boxd_is_inside_when_it_is_first_asked_for(tmp_path: Path, served: bool) -> None:
     async with (
-        opened(tmp_path, f"boxd{os.getpid()}", entry) as bench,
-        bench.container(env={"WORD": "here"}, cwd="/tmp", user="user") as container,
+        opened(tmp_path, f"boxd{os.getpid()}", WITH_BOXD) as bench,
+        bench.container(env={"WORD": "here"}, cwd="/tmp", user="user", served=served) as container,
     ):
         first = await ask(container, b"?")
         pid, word, cwd, files, uid = literal_eval(first.decode())
@@ -87,3 +92,60 @@ async def test_boxd_is_started_inside_when_it_is_first_asked_for(tmp_path: Path)
         ).text == "0\n"
         assert await ask(container, b"die") == b""
         assert literal_eval((await ask(container, b"?")).decode())[0] != pid
+
+
+OTHERS = "for each in /proc/[0-9]*; do p=${each#/proc/}; [ $p -gt 1 ] && [ $p != $$ ] && echo $p; done"
+
+
+async def test_boxd_that_waits_is_one_process_which_nobody_inside_can_look_into(tmp_path: Path) -> None:
+    async with opened(tmp_path, f"boxd{os.getpid()}", WITH_BOXD) as bench, bench.sandbox() as sandbox:
+        plan = shell("exec sleep 1000", env={"WORD": "secret"}, served=True)
+        container = await sandbox.start(plan, Stdio())
+        _, *waiting = await _others(container)
+        assert (await sandbox.stats()).processes == 1, "boxd is nobody's yet"
+        look = "for p in %s; do cat /proc/$p/environ /proc/$p/mem; ls /proc/$p/fd; ls /proc/$p/cwd/; done 2>/dev/null | wc -c"
+        others = " ".join(map(str, waiting))
+        assert (await script_in(container, look % others)).text == "0\n"
+        assert literal_eval((await ask(container, b"?")).decode())[0] in waiting, "it is the one that waited"
+        assert (await sandbox.stats()).processes == 2
+
+
+async def test_boxd_that_was_killed_while_it_waited_is_started_anew(tmp_path: Path) -> None:
+    async with opened(tmp_path, f"boxd{os.getpid()}", WITH_BOXD) as bench, bench.sandbox() as sandbox:
+        container = await sandbox.start(shell("exec sleep 1000", env={"WORD": "here"}, served=True), Stdio())
+        waiting = (await _others(container))[1:]
+        await script_in(
+            container, f"for p in {' '.join(map(str, waiting))}; do kill -9 $p; done 2>/dev/null; sleep 0.2"
+        )
+        assert (await sandbox.stats()).processes == 1, "the command, which did not end"
+        pid, word, *_ = literal_eval((await ask(container, b"?")).decode())
+        assert word == "here"
+        assert pid not in waiting
+
+
+@pytest.mark.parametrize("served", [False, True])
+async def test_boxd_that_was_stopped_holds_nobody_up(tmp_path: Path, served: bool) -> None:
+    async with (
+        asyncio.timeout(30),
+        opened(tmp_path, f"boxd{os.getpid()}", WITH_BOXD) as bench,
+        bench.container("exec sleep 1000", env={"WORD": "here"}, served=served) as container,
+    ):
+        pid = literal_eval((await ask(container, b"?")).decode())[0]
+        await script_in(container, f"kill -STOP {pid}")
+        with pytest.raises(NodeError, match="takes no connections"):
+            await _connect_often(container)
+        assert (await script_in(container, "echo still here")).text == "still here\n"
+
+
+async def _connect_often(container: NamespaceContainer) -> None:
+    for _ in range(5000):
+        (await container.connect()).close()
+
+
+async def _others(container: NamespaceContainer) -> list[int]:
+    """The command, boxd and whoever looked, lowest first; once boxd is there."""
+    async with asyncio.timeout(30):
+        while True:
+            found = sorted(int(pid) for pid in (await script_in(container, OTHERS)).text.split())
+            if len(found) >= 2:
+                return found

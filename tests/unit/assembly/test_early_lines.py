@@ -10,7 +10,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandpool.assembly.early_lines import AT_ONCE, KEPT, MOST, NEAR, UNDER_WAY, EarlyLines, foreseen, opened
+from sandpool.assembly.early_lines import (
+    AT_ONCE,
+    KEPT,
+    LONGEST,
+    MOST,
+    NEAR,
+    PACE,
+    UNDER_WAY,
+    EarlyLines,
+    foreseen,
+    opened,
+    rest,
+)
 from sandpool.assembly.foreseen import changes_owner
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.loop.rush import Rush
@@ -148,6 +160,9 @@ async def test_only_so_many_at_once_and_a_request_does_not_wait_for_its_turn(sta
     assert await stage.lines.take(targets[-1]) is None
     stage.daemons.go.set()
     await stage.settled()
+    assert len(stage.daemons.asked) == AT_ONCE, "claims keep a core"
+    stage.clock.advance(PACE)
+    await stage.settled()
     assert stage.daemons.asked == [target.name for target in targets[:-1]]
 
 
@@ -217,6 +232,37 @@ async def test_background_work_does_not_wait_for_a_command_that_never_comes(stag
     assert stage.rush.calm
     stage.clock.advance(KEPT)
     assert stage.rush.calm, "and ends once"
+
+
+async def test_many_commands_at_once_are_given_more_time(stage: Stage) -> None:
+    targets = [stage.hand_over(f"box-{number}") for number in range(20)]
+    stage.clock.advance(NEAR + 0.001)
+    assert not stage.rush.calm
+    for target in targets:
+        found = await stage.lines.take(target)
+        if found is not None:
+            found.close()
+    stage.clock.advance(NEAR)
+    assert not stage.rush.calm, "the machine is still busy with what they started"
+    stage.clock.advance(rest(UNDER_WAY, 19))
+    assert stage.rush.calm
+
+
+async def test_background_work_rests_again_for_a_command_that_comes_late(stage: Stage) -> None:
+    target = stage.hand_over()
+    await stage.settled()
+    stage.clock.advance(NEAR)
+    found = await stage.lines.take(target)
+    assert found is not None
+    found.close()
+    assert not stage.rush.calm
+    stage.clock.advance(UNDER_WAY)
+    assert stage.rush.calm
+
+
+def test_rest_has_an_end() -> None:
+    assert rest(NEAR, 0) == NEAR
+    assert NEAR < rest(NEAR, 10) < rest(NEAR, 10_000) == LONGEST
 
 
 async def test_what_is_left_at_the_end_is_closed() -> None:

@@ -80,6 +80,7 @@ class ContainerPlan:
     limits: Limits = Limits()
     tty: bool = False
     attempt: int = 0  # each start of the same container has a fresh writable layer
+    served: bool = False  # somebody will `connect`: a runtime that can gets boxd ready
 
 
 @dataclass(frozen=True, slots=True)

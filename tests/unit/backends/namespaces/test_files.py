@@ -129,6 +129,13 @@ def test_the_skeleton_holds_nothing_secret(tmp_path: Path) -> None:
     assert (etc / "passwd").exists()
 
 
+def test_the_skeleton_of_a_probe_is_for_a_shell_alone(tmp_path: Path) -> None:
+    make_skeleton(tmp_path / "made", machine(tmp_path / "machine"), whole=False)
+    etc = tmp_path / "made" / "etc"
+    assert sorted(path.name for path in etc.rglob("*")) == ["group", "mtab", "nsswitch.conf", "passwd"]
+    assert os.readlink(tmp_path / "made" / "bin") == "usr/bin"
+
+
 def test_copies_are_bounded(tmp_path: Path) -> None:
     source = tmp_path / "many"
     source.mkdir()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from sandpool.local.backends.base import Unsupported
 from sandpool.local.backends.namespaces import orders
 from sandpool.local.backends.namespaces.channel import Channel
+from sandpool.local.backends.namespaces.forked import frames
 from sandpool.local.backends.namespaces.forked.frames import Message, Refused
 from sandpool.local.backends.namespaces.forked.init import MAIN
 from sandpool.local.backends.namespaces.handle import Handle
@@ -87,6 +88,8 @@ class NamespaceContainer(Command):
         self._handle: Handle | None = None
         self._known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._started: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._boxd: socket.socket | None = None
+        self._connected = False
         self._status: object = None
         self._answers: dict[int, asyncio.Future[tuple[Message, list[int]]]] = {}
         self._commands: dict[int, Command] = {}
@@ -95,7 +98,7 @@ class NamespaceContainer(Command):
     async def begin(self, order: Message, files: Sequence[int]) -> None:
         """Returns when the command runs; when it raises, nothing of it does."""
         try:
-            self._channel.send(order, files)
+            self._send_order(order, files)
             async with asyncio.timeout(PATIENCE):
                 given = await self._started
         except BaseException as error:
@@ -109,6 +112,16 @@ class NamespaceContainer(Command):
                 raise NodeError("CreateContainerError", f"container {self.name!r}: {error}") from error
             raise
         self.give_terminal(given)
+
+    def _send_order(self, order: Message, files: Sequence[int]) -> None:
+        """One that is to be served has, as its last file, a channel to the boxd that it gets ready."""
+        if not order.get("served"):
+            self._channel.send(order, files)
+            return
+        self._boxd, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._boxd.setblocking(False)
+        with its:
+            self._channel.send(order, [*files, its.fileno()])
 
     async def end(self) -> None:
         """At once, and all that is in it."""
@@ -146,8 +159,11 @@ class NamespaceContainer(Command):
     async def connect(self) -> socket.socket:
         self._awake()
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
         with its:
             try:
+                if self._handed_to_boxd(its):
+                    return ours
                 _, files = await self._request({"do": "connect"}, [its.fileno()])
             except NodeError as error:
                 ours.close()
@@ -158,8 +174,34 @@ class NamespaceContainer(Command):
                 ours.close()
                 raise
         close(files)
-        ours.setblocking(False)
         return ours
+
+    def _handed_to_boxd(self, its: socket.socket) -> bool:
+        """Straight to the boxd that was got ready, if it is still there; else the container's init starts another one."""
+        self._connected = True
+        if self._boxd is None:
+            return False
+        try:
+            frames.send_packet(self._boxd, b"+", [its.fileno()])
+            return True
+        except (BrokenPipeError, ConnectionResetError):
+            self._close_boxd()
+            return False
+        except OSError as error:  # it lives, and without its channel it would end, and with it all that it has started
+            why = "" if isinstance(error, BlockingIOError) else f" ({error.strerror})"
+            text = f"boxd in container {self.name!r} takes no connections{why}; try again later"
+            raise NodeError("Busy", text) from None
+
+    @property
+    def boxd_waits(self) -> bool:
+        """For its first connection: until then it is nobody's. One that never came to be, or that somebody inside has ended, does
+        not wait."""
+        return self._boxd is not None and not self._connected and _has_other_end(self._boxd)
+
+    def _close_boxd(self) -> None:
+        if self._boxd is not None:
+            self._boxd.close()
+            self._boxd = None
 
     def _awake(self) -> None:
         if self.paused:
@@ -231,6 +273,7 @@ class NamespaceContainer(Command):
     def _conclude(self) -> None:
         self._channel.drain()  # its last words may still be on the way
         self._channel.close()
+        self._close_boxd()
         if not self._known.done():
             self._known.set_result(None)
         oom = self._count_ooms() > self._ooms
@@ -252,6 +295,16 @@ class NamespaceContainer(Command):
             command.finish(Ended(LOST, 9, oom, ended.message or "the container has ended"))
         self._commands.clear()
         self.finish(ended)
+
+
+def _has_other_end(channel: socket.socket) -> bool:
+    """Of a channel over which nothing ever comes."""
+    try:
+        return bool(channel.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _close_late(answer: asyncio.Future[tuple[Message, list[int]]]) -> None:

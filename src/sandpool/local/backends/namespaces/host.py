@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 LINKED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -23,6 +24,8 @@ COPIED = (
     "magic.mime", "mime.types", "os-release", "perl", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "protocols",
     "python3", "services", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 )  # fmt: skip
+FEW = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d")
+"""What a shell and small programs need."""
 MOST_BYTES = 4 << 20  # of one file
 MOST_ENTRIES = 5000
 USER = 1000
@@ -43,8 +46,8 @@ nogroup:x:65534:
 NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 
 
-def make_skeleton(target: Path, machine: Path = Path("/")) -> None:
-    """Anew each time: what an earlier one held may be out of date."""
+def make_skeleton(target: Path, machine: Path = Path("/"), *, whole: bool = True) -> None:
+    """Anew each time: what an earlier one held may be out of date. Not whole, it is for a shell alone."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True, mode=0o755)
     target.chmod(0o755)
@@ -60,7 +63,7 @@ def make_skeleton(target: Path, machine: Path = Path("/")) -> None:
         elif source.is_dir():
             (target / name).mkdir()
     (target / "var/run").symlink_to("/run")
-    _etc(target / "etc", machine)
+    _etc(target / "etc", machine, _copied(machine) if whole else FEW)
     _software_folders(target / "usr", machine / "usr")
     _open_to_all(target)
 
@@ -74,15 +77,19 @@ def _open_to_all(target: Path) -> None:
                 path.chmod(path.stat().st_mode | (0o055 if name in folders else 0o044))
 
 
-def _etc(etc: Path, machine: Path) -> None:
+def _copied(machine: Path) -> tuple[str, ...]:
+    versions = (path.name for kind in ("python3.*", "java-*") for path in (machine / "etc").glob(kind))
+    return (*COPIED, *versions)
+
+
+def _etc(etc: Path, machine: Path, copied: Iterable[str]) -> None:
     shell = "/bin/bash" if (machine / "bin/bash").exists() else "/bin/sh"
     (etc / "passwd").write_text(PASSWD.format(shell=shell))
     (etc / "group").write_text(GROUP)
     (etc / "nsswitch.conf").write_text(NSSWITCH)
     (etc / "mtab").symlink_to("/proc/self/mounts")
     left = MOST_ENTRIES
-    names = (*COPIED, *(path.name for path in (machine / "etc").glob("python3.*")))
-    for name in (*names, *(path.name for path in (machine / "etc").glob("java-*"))):
+    for name in copied:
         left = copy_public(machine / "etc" / name, etc / name, left)
 
 

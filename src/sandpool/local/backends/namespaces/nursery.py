@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -34,8 +35,13 @@ S = TypeVar("S", bound=Lodger)
 
 
 class Nursery(Generic[S]):
-    def __init__(self, folder: Path, installation: str, entry: tuple[str, ...], *, ranged: bool) -> None:
+    """`whole`: for any program; a probe needs a shell and no more of the machine's files, which are many."""
+
+    def __init__(
+        self, folder: Path, installation: str, entry: tuple[str, ...], *, ranged: bool, whole: bool = True
+    ) -> None:
         self._folder = folder
+        self._whole = whole
         self.skeleton = folder / "host"
         self.cgroups = Cgroups(f"sandpool-{installation}")
         self._slots = Slots(installation)
@@ -50,7 +56,8 @@ class Nursery(Generic[S]):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.cgroups.open(for_all_sandboxes())
             try:
-                await asyncio.get_running_loop().run_in_executor(None, make_skeleton, self.skeleton)
+                making = partial(make_skeleton, self.skeleton, whole=self._whole)
+                await asyncio.get_running_loop().run_in_executor(None, making)
             except BaseException:  # also when nobody waits for it any more
                 self.cgroups.close()
                 raise

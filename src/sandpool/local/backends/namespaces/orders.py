@@ -114,5 +114,6 @@ def container(
         "read_only": plan.read_only,
         "user": plan.user,
         "groups": plan.groups,
+        "served": plan.served,
         **command(plan.argv, env, plan.cwd, stdio, tty=plan.tty),
     }  # fmt: skip

@@ -24,15 +24,19 @@ from sandpool.local.backends.runtime import Limits, SandboxPlan, without
 
 class NamespacesRuntime:
     """`folder` is private state; `installation` a short name that no other installation on this machine has; `entry` starts
-    the fork-server, with the number of its socket as the last argument."""
+    the fork-server, with the number of its socket as the last argument. Not `whole`, sandboxes can run a shell and little else."""
 
-    def __init__(self, folder: Path, *, installation: str, entry: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, installation: str, entry: tuple[str, ...] | None = None, whole: bool = True
+    ) -> None:
         self._folder = folder
         self._entry = entry or isolated()
         self._installation = installation
         self._probing = asyncio.Lock()
         ranged = os.geteuid() == 0
-        self._nursery: Nursery[NamespaceSandbox] = Nursery(folder, installation, self._entry, ranged=ranged)
+        self._nursery: Nursery[NamespaceSandbox] = Nursery(
+            folder, installation, self._entry, ranged=ranged, whole=whole
+        )
         counts = counts_processes(platform.release())
         self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged, counts)
 
@@ -57,7 +61,7 @@ class NamespacesRuntime:
     async def probe(self) -> Probe:
         async with self._probing:
             own = NamespacesRuntime(
-                self._folder / "probe", installation=f"{self._installation}-probe", entry=self._entry
+                self._folder / "probe", installation=f"{self._installation}-probe", entry=self._entry, whole=False
             )
             try:
                 return await probing.probe(

@@ -232,7 +232,8 @@ class NamespaceSandbox:
             seconds = sum(each[0] for each in used) if seconds is None else seconds
             memory = sum(each[1] for each in used) if memory is None else memory
             count = sum(each[2] for each in used) if count is None else count + len(living)
-        return Stats(seconds, memory, max(0, count - (len(living) if "pids" in self._machine.cgroups.places else 0)))
+        ours = (len(living) if "pids" in self._machine.cgroups.places else 0) + sum(each.boxd_waits for each in living)
+        return Stats(seconds, memory, max(len(living), count - ours))  # a boxd may still be on its way
 
     async def destroy(self) -> None:
         """Repeated, it goes on where it failed."""

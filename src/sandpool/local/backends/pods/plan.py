@@ -67,6 +67,7 @@ def container_plan(
         limits=container_limits(spec),
         tty=spec.tty,
         attempt=attempt,
+        served=spec in workload.spec.containers[:1],  # the one that routers connect to
     )
 
 

@@ -101,7 +101,7 @@ def fork(its: socket.socket, own: int, ours: socket.socket, body: Callable[[sock
     try:
         kernel.unshare(kernel.CLONE_NEWPID)
         try:
-            child = os.fork()
+            child = kernel.fork()
         except OSError:
             kernel.setns(own, kernel.CLONE_NEWPID)
             raise

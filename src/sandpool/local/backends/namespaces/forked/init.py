@@ -25,7 +25,8 @@ MOST_ROUNDS = 100
 
 Boxd = Callable[[socket.socket, Mapping[str, str], str], object]
 """Serves connections, which it receives as open files over this socket, until the socket ends; with the environment and the
-folder that commands get. Runs in a process of its own. All that it imports must have been imported before."""
+folder that commands get. Runs in a process of its own, in which no signal has a handler. All that it imports must have been
+imported before. Until the first connection comes it should do nothing: what it writes to is memory of its own."""
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class Init:
     env: Mapping[str, str]
     cwd: str
     boxd: Boxd | None
+    expected: socket.socket | None = None  # for a boxd that is got ready before anybody asks for it
     _tasks: dict[int, int] = field(default_factory=dict)  # pid by number
     _numbers: dict[int, int] = field(default_factory=dict)  # and the other way
     _boxd: socket.socket | None = None
@@ -71,6 +73,8 @@ class Init:
         poll.register(woken, select.POLLIN)
         poll.register(self.asked, select.POLLIN)
         running = self._reap()
+        if running and self.expected is not None:
+            self._get_boxd_ready(self.expected)
         while running:
             ready = {file for file, _ in poll.poll()}
             if woken in ready:
@@ -170,34 +174,52 @@ class Init:
             try:
                 frames.send_packet(self._boxd, b"+", files)
                 return
+            except BlockingIOError:  # somebody has stopped it; whoever asks for something else need not wait
+                raise Refused("Busy", "boxd takes no connections; try again later") from None
             except (BrokenPipeError, ConnectionResetError):
                 self._boxd.close()
                 self._boxd = None  # it has ended; once more with another one
                 if again:
                     raise
 
+    def _get_boxd_ready(self, channel: socket.socket) -> None:
+        """The last thing before the first rest: each page that this process writes to afterwards would be there twice. If it
+        cannot be, the channel has no other end, and whoever connects asks for another one."""
+        if self.boxd is None:
+            channel.close()
+        else:
+            self._fork_boxd(self.boxd, channel)
+        self.expected = None
+
     def _start_boxd(self, boxd: Boxd) -> socket.socket:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            child = os.fork()
-        except OSError:
+        ours.setblocking(False)
+        if not self._fork_boxd(boxd, its):
             ours.close()
+            raise Refused(
+                "ResourceExhausted", "cannot start boxd: the sandbox's limit of processes or memory is reached"
+            )
+        return ours
+
+    def _fork_boxd(self, boxd: Boxd, its: socket.socket) -> bool:
+        """From `run` on. The socket is the child's."""
+        try:
+            child = kernel.fork()
+        except OSError:
             its.close()
-            raise
+            return False
         if child == 0:
             try:
-                gc.enable()
                 signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                kernel.default_signal(signal.SIGCHLD)
                 kernel.close_all_but({0, 1, 2, its.fileno()})
                 os.setsid()
-                os.environ.clear()
-                os.environ.update(self.env)
+                gc.enable()
                 boxd(its, self.env, self.cwd)
             finally:
                 os._exit(0)
         its.close()
-        return ours
+        return True
 
 
 def stdio(given: Sequence[bool], files: Sequence[int]) -> list[int | None]:

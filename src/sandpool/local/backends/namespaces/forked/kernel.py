@@ -40,6 +40,7 @@ _NUMBERS = {
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_fork = ctypes.PyDLL(None, use_errno=True).fork  # the interpreter's lock stays held, as around os.fork
 
 
 def _checked(result: int, what: str | bytes) -> int:
@@ -53,6 +54,12 @@ def _call(name: str, *arguments: object, what: str | bytes = "") -> int:
     """Numbers are passed as long: a register is never left half set."""
     wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     return _checked(int(_libc.syscall(ctypes.c_long(_NUMBERS[name]), *wide)), what or name)
+
+
+def fork() -> int:
+    """os.fork for a process of one thread that holds no lock. What Python does in every child, new locks for threads that it
+    does not have, writes to 200 pages, which are then copied. Only `random` would have noticed: it is not seeded again."""
+    return _checked(_fork(), "fork")
 
 
 def unshare(flags: int) -> None:
@@ -124,6 +131,11 @@ def _close_range(first: int, last: int) -> None:
 def prctl(option: int, value: int = 0, more: int = 0) -> None:
     wide = [ctypes.c_ulong(each) for each in (value, more, 0, 0)]
     _checked(_libc.prctl(option, *wide), f"prctl {option}")
+
+
+def default_signal(number: int) -> None:
+    """signal.signal(number, SIG_DFL) without the names that Python looks up for it, on 75 pages."""
+    _libc.signal(number, None)
 
 
 def show_as(title: bytes) -> None:

@@ -73,6 +73,7 @@ def _work(sock: socket.socket, order: Message, files: list[int], boxd: Boxd | No
 
 def _become_container(sock: socket.socket, order: Message, files: list[int], boxd: Boxd | None, program: bytes) -> None:
     """The steps from a process of the machine to one of the sandbox, in the only order that works."""
+    channel = files.pop() if order.get("served") else None
     user, net, ipc, uts = files[:4]
     held = files[4] if order["held"] else None
     given = files[5:] if held is not None else files[4:]
@@ -93,10 +94,11 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
     confine.limit(order["rlimits"])
     identity.take(who, user, ranged=order["ranged"])
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    kernel.close_all_but({0, 1, 2, sock.fileno(), proc, terminals, *given})
+    kernel.close_all_but({0, 1, 2, sock.fileno(), proc, terminals, *given, *([] if channel is None else [channel])})
     confine.confine(program)
     order["env"].setdefault("HOME", who.home)
-    init = Init(sock, proc, terminals, order["env"], order["cwd"] or "/", boxd)
+    expected = None if channel is None else socket.socket(fileno=channel)
+    init = Init(sock, proc, terminals, order["env"], order["cwd"] or "/", boxd, expected)
     _run(init, sock, order, given)
 
 
