@@ -18,7 +18,7 @@ from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.local.backends.hollow import HollowBackend
 from sandpool.local.kubelet.agent import Kubelet
-from sandpool.local.kubelet.options import KubeletOptions
+from sandpool.local.kubelet.options import KubeletOptions, Pace
 from sandpool.loop.clock import SystemClock
 from sandpool.telemetry.log import configure
 
@@ -26,7 +26,7 @@ from sandpool.telemetry.log import configure
 async def main(kubeconfig: Path) -> None:
     clock = SystemClock()
     config = load_kubeconfig([kubeconfig])
-    options = KubeletOptions(node="hollow", workers=64, looks_up=False)
+    options = KubeletOptions(node="hollow", workers=64, looks_up=False, pace=Pace(first_word=0.0))  # as a kubelet does
     while True:  # a node outlives its API server
         try:
             async with connect(config, clock=clock, draw=random.random, env=os.environ, width=32) as api:

@@ -24,11 +24,12 @@ from sandpool.assembly.controllers import ControllerOptions, Telling
 from sandpool.assembly.exposition import exposed
 from sandpool.assembly.health import Health
 from sandpool.assembly.installation.rules import LEASE
+from sandpool.assembly.interpreter import collect_quietly, settle_interpreter
 from sandpool.assembly.lifetimes import beside, ungrouped
 from sandpool.assembly.pages import Address, Handler, Page, Pages
 from sandpool.assembly.preflight import Preflight
 from sandpool.assembly.profiles import profile_pages
-from sandpool.assembly.scopes import scoped
+from sandpool.assembly.scopes import Scoped, scoped
 from sandpool.assembly.story_pages import story_pages
 from sandpool.kube.config import Config
 from sandpool.kube.http import HttpApi, connect
@@ -96,8 +97,10 @@ async def serve(
     stop: asyncio.Event,
     env: Mapping[str, str] = MappingProxyType({}),
     tracer: Tracer = NullTracer(),
+    filled: Callable[[], object] = lambda: None,
 ) -> None:
-    """Runs until `stop`. Whatever part fails ends all of it, with that part's error. `env` is for credential plugins."""
+    """Runs until `stop`. Whatever part fails ends all of it, with that part's error. `env` is for credential plugins. `filled` is
+    called once, when all caches are: what they hold will stay."""
     clock, telling = SystemClock(), Telling(tracer=tracer)
     telling.metrics.show_process()
     async with _connected(config, options, clock, telling.metrics, env) as apis:
@@ -121,8 +124,16 @@ async def serve(
             preflight = Preflight(apis.brief, config)
             await preflight.check(options.namespaces, lease_namespace, clock.now(), extensions=options.extensions)
             log.info("starting", server=config.cluster.server, namespaces=",".join(options.namespaces) or "all")
-            async with _told(recorder):
+            async with _told(recorder), beside(garbage=_collected(made, clock, filled)):
                 await Manager(made.parts, Deadlines(drained=DRAINED)).run(stop)
+
+
+async def _collected(made: Scoped, clock: Clock, filled: Callable[[], object]) -> None:
+    """Garbage is looked for while nobody waits, also in one that does not lead yet: it will have no time for it when it does."""
+    for reflector in made.parts.reflectors:
+        await reflector.cache.synced.wait()
+    filled()
+    await collect_quietly(clock, made.calm)
 
 
 @asynccontextmanager
@@ -230,7 +241,7 @@ def serve_until_stopped(options: ManagerOptions, tracer: Tracer | None = None) -
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        await serve(options, config, stop, os.environ, tracer or NullTracer())
+        await serve(options, config, stop, os.environ, tracer or NullTracer(), settle_interpreter)
 
     with ungrouped():
         uvloop.run(main())

@@ -92,7 +92,7 @@ class Caches:
     pools: Cache[SandboxWarmPool] = field(default_factory=lambda: Cache(kinds.POOLS))
     templates: Cache[SandboxTemplate] = field(default_factory=lambda: Cache(kinds.TEMPLATES))
     policies: Cache[NetworkPolicy] = field(default_factory=lambda: Cache(kinds.NETWORK_POLICIES))
-    pods: Cache[Pod] = field(default_factory=lambda: Cache(kinds.PODS, keep=followed.remembered))
+    pods: Cache[Pod] = field(default_factory=lambda: Cache(kinds.PODS, keep=followed.Remembered()))
     services: Cache[Service] = field(default_factory=lambda: Cache(kinds.SERVICES))
     volume_claims: Cache[PersistentVolumeClaim] = field(default_factory=lambda: Cache(kinds.PERSISTENT_VOLUME_CLAIMS))
     nodes: Cache[Node] = field(default_factory=lambda: Cache(kinds.NODES))
@@ -100,7 +100,10 @@ class Caches:
     @classmethod
     def of_tracked(cls) -> Caches:
         """Of pods and Services only those that a label marks as a sandbox's."""
-        return cls(pods=Cache(kinds.PODS, followed.tracked), services=Cache(kinds.SERVICES, followed.tracked))
+        return cls(
+            pods=Cache(kinds.PODS, followed.tracked, followed.Remembered()),
+            services=Cache(kinds.SERVICES, followed.tracked),
+        )
 
     def all(self) -> tuple[Cache[Any], ...]:
         return (

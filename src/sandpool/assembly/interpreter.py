@@ -1,4 +1,5 @@
-"""How the interpreter is set for a server of ours: its cycle collector runs when nobody waits, and its threads change places soon.
+"""How the interpreter is set for a server of ours: its cycle collector runs when nobody waits, its threads change places soon, and
+memory that a rush has left behind goes back to the system.
 
 A collection walks every container made since the last one and stops everything meanwhile, up to a microsecond for each. By default
 the youngest are walked after 700 new ones, which is less than one claim makes. Our objects are trees, which reference counting
@@ -9,6 +10,7 @@ the event loop is busy: by default 5 ms, which in a burst was most of what a com
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from collections.abc import Callable
@@ -16,13 +18,15 @@ from collections.abc import Callable
 from sandpool.loop.clock import Clock
 
 SWITCH = 0.0005  # seconds
-YOUNG, MIDDLE, OLD = 100_000, 20, 50
+YOUNG, MIDDLE, OLD = 40_000, 20, 50
 """The collector's own thresholds, for a rush that does not end: new containers, then collections of the next younger ones."""
 ENOUGH = 5_000
 """New containers that are worth a collection in a quiet moment: a few milliseconds."""
-EVERY = 0.25  # seconds
-DEEPER = 20
-"""So many quiet collections, and those that survived some are walked, too."""
+EVERY = 0.1  # seconds
+DEEPER = 5
+"""So many quiet collections, and those that survived some are walked, too: 12 ms. Seldom and long is worse for whoever comes then."""
+LULL = 5
+"""So many looks without anything to collect after the last collection, and memory is given back."""
 
 
 def settle_interpreter() -> None:
@@ -33,11 +37,34 @@ def settle_interpreter() -> None:
     sys.setswitchinterval(SWITCH)
 
 
-async def collect_quietly(clock: Clock, calm: Callable[[], bool]) -> None:
+def give_back() -> None:
+    """The C library keeps what was freed for the next who asks: after a list of all objects, megabytes."""
+    _trim(0)
+
+
+async def collect_quietly(clock: Clock, calm: Callable[[], bool], give_back: Callable[[], object] = give_back) -> None:
     """Until cancelled. `calm` says whether nobody waits for anything."""
-    made = 0
+    made, quiet = 0, 0  # at first there is what the start has left
     while True:
         await clock.sleep(EVERY)
-        if gc.get_count()[0] >= ENOUGH and calm():
-            made += 1
+        if not calm():
+            continue
+        if gc.get_count()[0] >= ENOUGH:
+            made, quiet = made + 1, 0
             gc.collect(0 if made % DEEPER else 1)
+        elif quiet < LULL:
+            quiet += 1
+            if quiet == LULL:
+                give_back()
+
+
+def _found_trim() -> Callable[[int], object]:
+    """Not every C library can be told to."""
+    try:
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return lambda _: None
+    return trim
+
+
+_trim = _found_trim()

@@ -28,6 +28,7 @@ class Scoped:
 
     parts: Parts
     metrics: tuple[Metrics, ...]
+    calm: Callable[[], bool]  # nobody waits for anything
 
 
 def scoped(
@@ -43,10 +44,11 @@ def scoped(
 ) -> Scoped:
     """No namespaces: all of them. Without `extensions`, sandboxes alone."""
     tellings = [replace(telling, metrics=Metrics()) for _ in namespaces] or [telling]
-    each = [
-        _parts(assemble(api, clock, random, one, options, namespace=namespace), extensions)
+    sets = [
+        assemble(api, clock, random, one, options, namespace=namespace)
         for namespace, one in zip(namespaces or ("",), tellings, strict=True)
     ]
+    each = [_parts(one, extensions) for one in sets]
 
     async def prepare() -> None:
         for parts in each:
@@ -62,7 +64,7 @@ def scoped(
         prepare=prepare,
     )
     own = [telling.metrics] if namespaces else []
-    return Scoped(parts, (*own, *(one.metrics for one in tellings)))
+    return Scoped(parts, (*own, *(one.metrics for one in tellings)), lambda: all(one.rush.calm for one in sets))
 
 
 def _parts(made: Controllers, extensions: bool) -> Parts:

@@ -8,11 +8,11 @@ Every method raises the errors of kube/errors.py and nothing else. Returned obje
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -61,6 +61,15 @@ class Propagation(StrEnum):
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
     ORPHAN = "Orphan"
+
+
+@runtime_checkable
+class Batched(Protocol[T]):
+    """What a watch may be besides an iterator of events: one whose reader takes all that has come at once."""
+
+    async def batch(self) -> Sequence[Event[T]]:
+        """At least one event; none at the end."""
+        ...
 
 
 class Api(Protocol):

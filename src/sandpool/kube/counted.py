@@ -5,8 +5,9 @@ For an Api without a wire. Lists and watches pass through unseen: a cache counts
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
@@ -25,19 +26,21 @@ class Counted:
         self._clock = clock
         self._told = told
 
-    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return await self._made("get", resource, self._api.get(resource, name, namespace))
+    def get(self, resource: Resource[T], name: str, namespace: str = "") -> Coroutine[Any, Any, T]:
+        return self._made("get", resource, partial(self._api.get, resource, name, namespace))
 
-    async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        return await self._made("create", resource, self._api.create(resource, body, namespace))
+    def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> Coroutine[Any, Any, T]:
+        return self._made("create", resource, partial(self._api.create, resource, body, namespace))
 
-    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return await self._made("patch", resource, self._api.patch(resource, name, patch, namespace))
+    def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> Coroutine[Any, Any, T]:
+        return self._made("patch", resource, partial(self._api.patch, resource, name, patch, namespace))
 
-    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return await self._made("patch_status", resource, self._api.patch_status(resource, name, patch, namespace))
+    def patch_status(
+        self, resource: Resource[T], name: str, patch: Patch, namespace: str = ""
+    ) -> Coroutine[Any, Any, T]:
+        return self._made("patch_status", resource, partial(self._api.patch_status, resource, name, patch, namespace))
 
-    async def delete(
+    def delete(
         self,
         resource: Resource[T],
         name: str,
@@ -46,11 +49,15 @@ class Counted:
         preconditions: Preconditions | None = None,
         propagation: Propagation | None = None,
         grace: int | None = None,
-    ) -> T | None:
-        call = self._api.delete(
-            resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
+    ) -> Coroutine[Any, Any, T | None]:
+        call = partial(
+            self._api.delete,
+            *(resource, name, namespace),
+            preconditions=preconditions,
+            propagation=propagation,
+            grace=grace,
         )
-        return await self._made("delete", resource, call)
+        return self._made("delete", resource, call)
 
     async def list(
         self,
@@ -79,10 +86,10 @@ class Counted:
             resource, namespace, labels=labels, fields=fields, since=since, initial=initial, timeout=timeout
         )
 
-    async def _made(self, verb: str, resource: Resource[Any], call: Awaitable[R]) -> R:
+    async def _made(self, verb: str, resource: Resource[Any], call: Callable[[], Awaitable[R]]) -> R:
         started, outcome = self._clock.monotonic(), "ok"
         try:
-            return await call
+            return await call()
         except BaseException as error:
             outcome = type(error).__name__
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from enum import IntEnum
 
@@ -27,8 +28,8 @@ _LANE: ContextVar[Lane] = ContextVar("sandpool_lane", default=Lane.URGENT)
 _FINISHING: ContextVar[bool] = ContextVar("sandpool_finishing", default=False)
 
 
-def present_lane() -> Lane:
-    return _LANE.get()
+present_lane: Callable[[], Lane] = _LANE.get
+"""Which lane requests take that are made here."""
 
 
 class lane_of:
@@ -44,6 +45,10 @@ class lane_of:
 
     def __exit__(self, *_: object) -> None:
         _LANE.reset(self._token)
+
+
+take_lane: Callable[[Lane], object] = _LANE.set
+"""As `lane_of`, until it is called again: for a task that does one thing after the other, and so never has to take it back."""
 
 
 class finishing:
@@ -89,12 +94,17 @@ class LaneGate:
     def waiting(self) -> int:
         return sum(len(queue) for queue in (*self._reads, *self._writes))
 
+    def enter_now(self, lane: Lane) -> bool:
+        """Whether a write may be sent without waiting; if so, it has its place."""
+        if self._writes[lane] or not self._bucket.unlimited or not self._open(lane):
+            return False
+        self._in_flight[lane] += 1
+        return True
+
     async def enter(self, lane: Lane, write: bool) -> None:
         """Wait for permission to send one request."""
         queue = (self._writes if write else self._reads)[lane]
-        if not queue and self._bucket.unlimited and (not write or self._open(lane)):
-            if write:
-                self._in_flight[lane] += 1
+        if self.enter_now(lane) if write else (not queue and self._bucket.unlimited):
             return
         ticket = _Ticket(asyncio.get_running_loop().create_future(), self._clock.monotonic())
         if _FINISHING.get():
@@ -111,7 +121,8 @@ class LaneGate:
     def leave(self, lane: Lane) -> None:
         """A write has its answer, or will have none."""
         self._in_flight[lane] -= 1
-        self._serve()
+        if self._anybody():
+            self._serve()
 
     def _withdraw(self, ticket: _Ticket, queue: deque[_Ticket], lane: Lane, write: bool) -> None:
         if not ticket.granted.cancelled():  # permission and cancellation met: give the place back

@@ -5,8 +5,9 @@ Lists and watches pass through unseen. Nothing is kept here: outside a reconcile
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
@@ -23,24 +24,27 @@ R = TypeVar("R")
 class Narrated:
     def __init__(self, api: Api, tracer: Tracer = NullTracer()) -> None:
         self._api = api
-        self._tracer = tracer
+        self._tracer = None if isinstance(tracer, NullTracer) else tracer
 
-    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return await self._told(ASKED, "get", resource, name, namespace, self._api.get(resource, name, namespace))
+    def get(self, resource: Resource[T], name: str, namespace: str = "") -> Coroutine[Any, Any, T]:
+        call = partial(self._api.get, resource, name, namespace)
+        return self._told(ASKED, "get", resource, name, namespace, call)
 
-    async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        call = self._api.create(resource, body, namespace)
-        return await self._told(WROTE, "create", resource, _name(body), namespace, call)
+    def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> Coroutine[Any, Any, T]:
+        call = partial(self._api.create, resource, body, namespace)
+        return self._told(WROTE, "create", resource, _name(body), namespace, call)
 
-    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        call = self._api.patch(resource, name, patch, namespace)
-        return await self._told(WROTE, "patch", resource, name, namespace, call)
+    def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> Coroutine[Any, Any, T]:
+        call = partial(self._api.patch, resource, name, patch, namespace)
+        return self._told(WROTE, "patch", resource, name, namespace, call)
 
-    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        call = self._api.patch_status(resource, name, patch, namespace)
-        return await self._told(WROTE, "patch status of", resource, name, namespace, call)
+    def patch_status(
+        self, resource: Resource[T], name: str, patch: Patch, namespace: str = ""
+    ) -> Coroutine[Any, Any, T]:
+        call = partial(self._api.patch_status, resource, name, patch, namespace)
+        return self._told(WROTE, "patch status of", resource, name, namespace, call)
 
-    async def delete(
+    def delete(
         self,
         resource: Resource[T],
         name: str,
@@ -49,11 +53,15 @@ class Narrated:
         preconditions: Preconditions | None = None,
         propagation: Propagation | None = None,
         grace: int | None = None,
-    ) -> T | None:
-        call = self._api.delete(
-            resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
+    ) -> Coroutine[Any, Any, T | None]:
+        call = partial(
+            self._api.delete,
+            *(resource, name, namespace),
+            preconditions=preconditions,
+            propagation=propagation,
+            grace=grace,
         )
-        return await self._told(WROTE, "delete", resource, name, namespace, call)
+        return self._told(WROTE, "delete", resource, name, namespace, call)
 
     async def list(
         self,
@@ -83,16 +91,18 @@ class Narrated:
         )
 
     async def _told(
-        self, word: str, verb: str, resource: Resource[Any], name: str, namespace: str, call: Awaitable[R]
+        self, word: str, verb: str, resource: Resource[Any], name: str, namespace: str, call: Callable[[], Awaitable[R]]
     ) -> R:
-        what = f"{verb} {resource.plural}/{name}"
         try:
-            with self._tracer.span(f"{verb} {resource.plural}", namespace=namespace, object=name):
-                answer = await call
+            if self._tracer is None:
+                answer = await call()
+            else:
+                with self._tracer.span(f"{verb} {resource.plural}", namespace=namespace, object=name):
+                    answer = await call()
         except BaseException as error:  # also when cancelled: that it was tried is what one will want to know
-            note(f"{TRIED} {what}: {type(error).__name__}")
+            note(f"{TRIED} {verb} {resource.plural}/{name}: {type(error).__name__}")
             raise
-        note(f"{word} {what}")
+        note(f"{word} {verb} {resource.plural}/{name}")
         return answer
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -29,6 +29,10 @@ from sandpool.model.resource import Resource
 T = TypeVar("T", bound=Object)
 
 _BOOKMARK_EVERY = 60.0
+
+# What comes in is taken as a wire would carry it: tuples are lists, enums their values, times text.
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 
 class LocalApi:
@@ -70,19 +74,23 @@ class LocalApi:
         return _Watching(self._objects, self._typed_once, resource, namespace, query, timeout)
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        document = _plain(body) if isinstance(body, Mapping) else codec.to_json(body)
+        document = _decode(_encode(body)) if isinstance(body, dict | Mapping) else codec.to_json(body)
         placed = resource.pod if isinstance(resource, BindingResource) else None
         if placed is not None:
             await self._objects.bind(namespace, placed, document)
             return codec.convert(resource, document)
-        return self._typed(resource, (await self._objects.create(resource, namespace, document)).record)
+        record = (await self._objects.create(resource, namespace, document)).record
+        return self._typed_once.object(resource, record.value, record.revision)
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        return self._typed(resource, (await self._objects.patch(resource, namespace, name, _carried(patch))).record)
+        carried = Patch(patch.type, _decode(_encode(patch.body)))
+        record = (await self._objects.patch(resource, namespace, name, carried)).record
+        return self._typed_once.object(resource, record.value, record.revision)
 
     async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        written = await self._objects.patch(resource, namespace, name, _carried(patch), subresource="status")
-        return self._typed(resource, written.record)
+        carried = Patch(patch.type, _decode(_encode(patch.body)))
+        record = (await self._objects.patch(resource, namespace, name, carried, subresource="status")).record
+        return self._typed_once.object(resource, record.value, record.revision)
 
     async def delete(
         self,
@@ -100,15 +108,6 @@ class LocalApi:
 
     def _typed(self, resource: Resource[T], record: Record) -> T:
         return self._typed_once.object(resource, record.value, record.revision)
-
-
-def _plain(value: Any) -> Any:
-    """As a wire would carry it: tuples are lists, enums their values, times text."""
-    return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def _carried(patch: Patch) -> Patch:
-    return Patch(patch.type, _plain(patch.body))
 
 
 class _Watching(Generic[T]):
@@ -130,7 +129,7 @@ class _Watching(Generic[T]):
         self._namespace = namespace
         self._query = query
         self._timeout = timeout
-        self._ready: deque[RawEvent] = deque()
+        self._ready: deque[Event[T]] = deque()  # taken in a batch, and asked for one by one
         self._mark: RawEvent | None = None
         self._wait: asyncio.Timeout | None = None  # around the wait for events, while there is one
         self._ends_at = float("inf")
@@ -156,23 +155,29 @@ class _Watching(Generic[T]):
 
     async def __anext__(self) -> Event[T]:
         if not self._ready:
-            if self._ended:
+            self._ready.extend(await self.batch())
+            if not self._ready:
                 raise StopAsyncIteration
-            await self._fill()
-        raw = self._ready.popleft()
-        if raw.type is EventType.BOOKMARK:
-            return Event(raw.type, None, raw.revision, raw.initial_done)
-        return Event(raw.type, self._typed.object(self._resource, raw.value, raw.revision), raw.revision)
+        return self._ready.popleft()
 
-    async def _fill(self) -> None:
+    async def batch(self) -> Sequence[Event[T]]:
+        if self._ended:
+            return ()
         try:
             async with asyncio.timeout(None) as self._wait:
-                self._ready.extend(await self._watch.next())
+                found = await self._watch.next()
         except TimeoutError:
             assert self._mark is not None
-            self._ready.append(self._mark)
+            found = [self._mark]
         finally:
             self._wait = None
+        resource, typed, mark = self._resource, self._typed.object, EventType.BOOKMARK
+        return [
+            Event(raw.type, typed(resource, raw.value, raw.revision), raw.revision)
+            if raw.type is not mark
+            else Event(mark, None, raw.revision, raw.initial_done)
+            for raw in found
+        ]
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()

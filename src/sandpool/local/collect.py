@@ -111,7 +111,8 @@ class Collector:
     async def _observe(self, watcher: Watcher) -> None:
         while True:
             for change in await watcher.changes():
-                self._ask(sorted(self._graph.apply(change)))
+                if touched := self._graph.apply(change):
+                    self._ask(sorted(touched))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         while True:
@@ -121,7 +122,8 @@ class Collector:
                 del self._pending[uid]
             if not self._pending:
                 self._news.clear()
-            again = [uid for uid in await asyncio.gather(*map(self._judge, batch)) if uid is not None]
+            doubtful = [uid for uid in batch if not self._held(uid)]
+            again = [uid for uid in await asyncio.gather(*map(self._judge, doubtful)) if uid is not None]
             if again:
                 _log.warning("could not collect", objects=len(again), such_as=self._trouble)
                 tasks.create_task(self._ask_later(again))
@@ -129,6 +131,22 @@ class Collector:
     async def _ask_later(self, uids: list[Uid]) -> None:
         await self._clock.sleep(_RETRY)
         self._ask(uids)
+
+    def _held(self, uid: Uid) -> bool:
+        """Whether all its owners live, so that nothing is due: seen at once, which is how nearly every look ends. The graph may
+        be behind the store here. Whatever it has not read yet brings us back, if it matters."""
+        node = self._graph.nodes.get(uid)
+        if node is None:
+            return True
+        if node.orphans or node.waits:
+            return False
+        try:
+            for reference in node.owners:
+                if self._state(node, reference) is not Owner.SOLID:
+                    return False
+        except Exception:  # whatever is wrong with it, `_judge` says so
+            return False
+        return True
 
     async def _judge(self, uid: Uid) -> Uid | None:
         """Looks at one object and does what is due. The uid comes back if it could not be done now."""

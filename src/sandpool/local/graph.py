@@ -39,6 +39,11 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     orphans: bool  # waits until its dependents no longer name it
     waits: bool  # waits until its blocking dependents are gone
 
+    @property
+    def kept(self) -> bool:
+        """Whether collection has to know of it."""
+        return bool(self.owners) or self.orphans or self.waits
+
 
 def node_of(record: Record) -> Node:
     metadata = _owned(record.value).metadata
@@ -72,8 +77,8 @@ class Graph:
         if change.deleted:
             self._drop(node.uid)
             return self._touched(before) | self._dependents.get(node.uid, set())
-        if node == before:
-            return set()
+        if node == before or (before is None and not node.kept):
+            return set()  # nearly always
         self._drop(node.uid)
         self._keep(node)
         touched = self._touched(before)
@@ -88,7 +93,7 @@ class Graph:
         return {reference.uid for reference in node.owners if reference.uid in self.nodes} if node else set()
 
     def _keep(self, node: Node) -> None:
-        if not (node.owners or node.orphans or node.waits):
+        if not node.kept:
             return
         self.nodes[node.uid] = node
         for reference in node.owners:

@@ -28,6 +28,9 @@ Subscriber = Callable[[T | None, T | None], object]
 """Called with (old, new): new is None when the object is gone, old is None when it is new."""
 
 
+_tuple = tuple.__new__
+
+
 @dataclass(slots=True)
 class _Tombstone:
     revision: Revision  # the object existed then: a list at or past it that lacks the uid proves that it is gone
@@ -55,6 +58,8 @@ class Cache(Generic[T]):
         self.synced = asyncio.Event()
         self._holds = holds
         self._objects: dict[Key, T] = {}
+        self.get: Callable[[Key], T | None] = self._objects.get  # asked a hundred times for each claim
+        self.revision = NO_REVISION
         self._indexes: list[Index[T, object]] = []
         self._subscribers: list[Subscriber[T]] = []
         self._tombstones: dict[Uid, _Tombstone] = {}
@@ -62,22 +67,14 @@ class Cache(Generic[T]):
         # of an older object of that name, and they must not show up again. Obsolete once the watch is past the revision.
         self._floors: dict[Key, Revision] = {}
         self._floors_by_revision: list[tuple[Revision, Key]] = []
-        self._revision = NO_REVISION
         self._waiting: list[tuple[Revision, int, Callable[[], object]]] = []
         self._order = count()
 
     # Reading
 
-    @property
-    def revision(self) -> Revision:
-        return self._revision
-
-    def get(self, key: Key) -> T | None:
-        return self._objects.get(key)
-
     def leaving(self, obj: T) -> bool:
         """Being deleted, or we asked for it and do not know the answer yet."""
-        return obj.metadata.leaving or obj.metadata.uid in self._tombstones
+        return obj.metadata.deletion_timestamp is not None or obj.metadata.uid in self._tombstones
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -90,7 +87,11 @@ class Cache(Generic[T]):
         return self._objects.values()
 
     def index(self, values: Callable[[T], Iterable[V]]) -> Index[T, V]:
-        """A new index over what is here and whatever comes; see loop/index.py for usual functions."""
+        """An index over what is here and whatever comes; see loop/index.py for usual functions. Who asks for the same function
+        gets the same index."""
+        for known in self._indexes:
+            if known.reads is values:
+                return known  # type: ignore[return-value]  # it was made from this function, so its values are V
         index: Index[T, V] = Index(values)
         for key, obj in self._objects.items():
             index.change(key, None, obj)
@@ -105,13 +106,13 @@ class Cache(Generic[T]):
 
     def when_reached(self, revision: Revision, callback: Callable[[], object]) -> None:
         """Calls back once every change up to `revision` is applied: at once, if it is."""
-        if self._revision >= revision:
+        if self.revision >= revision:
             callback()
         else:
             heapq.heappush(self._waiting, (revision, next(self._order), callback))
 
     async def reached(self, revision: Revision) -> None:
-        if self._revision < revision:
+        if self.revision < revision:
             reached = asyncio.Event()
             self.when_reached(revision, reached.set)
             await reached.wait()
@@ -121,7 +122,7 @@ class Cache(Generic[T]):
     def replace(self, items: Iterable[T], revision: Revision) -> None:
         """A whole list, complete at `revision`. Entries newer than that stay: the list was made before them."""
         listed = {item.metadata.key: item for item in items}
-        if revision < self._revision:
+        if revision < self.revision:
             self._rewind(listed)
         alive = {item.metadata.uid for item in listed.values()}
         for uid, tombstone in list(self._tombstones.items()):
@@ -131,29 +132,38 @@ class Cache(Generic[T]):
             if key not in listed and old.metadata.revision <= revision:
                 self._step(key, old, None)
         for item in listed.values():
-            self._offer(item)
-        self._advance(revision, rewound=revision < self._revision)
+            self._offer(item, item.metadata.revision)
+        self._advance(revision, rewound=revision < self.revision)
         self.synced.set()
 
     def apply(self, event: Event[T]) -> None:
         """One event of the watch that follows the last list."""
-        obj, revision = event.object, event.revision
-        if obj is not None:
-            if event.type is EventType.DELETED:
-                self._end(obj, revision)
-            elif revision > self._revision:  # said twice, it might bring back what has been deleted since
-                self._offer(obj)
-        if revision > self._revision:
-            self._advance(revision)
+        self.apply_all((event,))
+
+    def apply_all(self, events: Iterable[Event[T]]) -> None:
+        """Events of the watch, in order. Whoever waits for a revision is called after the last of them."""
+        reached = self.revision
+        for event in events:
+            obj, revision = event.object, event.revision
+            if obj is not None:
+                if event.type is EventType.DELETED:
+                    self._end(obj, revision)
+                elif revision > reached:  # said twice, it might bring back what has been deleted since
+                    self._offer(obj, revision)
+            if revision > reached:
+                reached = revision
+        if reached > self.revision:
+            self._advance(reached)
 
     # What our own calls were answered
 
     def learn(self, obj: T) -> None:
         """A state that an API server answered with. Dropped if the watch has already come past it."""
-        if obj.metadata.revision <= self._revision:
+        revision = obj.metadata.revision
+        if revision <= self.revision:
             return
-        if self._holds(obj):
-            self._offer(obj)
+        if self._holds is _everything or self._holds(obj):
+            self._offer(obj, revision)
             return
         old = self._objects.get(obj.metadata.key)
         if old is not None and old.metadata.revision < obj.metadata.revision:
@@ -195,20 +205,20 @@ class Cache(Generic[T]):
 
     # How a step is made
 
-    def _offer(self, obj: T) -> None:
+    def _offer(self, obj: T, revision: Revision) -> None:
         """Takes a state in, unless something newer, or a tombstone, says otherwise."""
         meta = obj.metadata
-        key = meta.key
+        key = _tuple(Key, (meta.namespace, meta.name))  # as meta.key does, without a call in between
         old = self._objects.get(key)
-        if old is obj:  # the answer to our own call, told again
-            return
+        if old is obj or (old is not None and old.metadata.resource_version == meta.resource_version):
+            return  # the answer to our own call, told again
         tombstone = self._tombstones.get(meta.uid)
         if tombstone is not None and tombstone.gone:
             return
         if old is None:
-            if meta.revision > self._floors.get(key, NO_REVISION):
+            if revision > self._floors.get(key, NO_REVISION):
                 self._step(key, None, obj)
-        elif old.metadata.revision >= meta.revision:
+        elif old.metadata.revision >= revision:
             return
         elif old.metadata.uid == meta.uid:
             self._step(key, old, obj)
@@ -235,14 +245,16 @@ class Cache(Generic[T]):
         if new is None:
             del self._objects[key]
         else:
-            self._objects[key] = new = self.keep(new)
+            if self.keep is not _whole:
+                new = self.keep(new)
+            self._objects[key] = new
         for index in self._indexes:
             index.change(key, old, new)
         for subscriber in self._subscribers:
             subscriber(old, new)
 
     def _advance(self, revision: Revision, *, rewound: bool = False) -> None:
-        self._revision = revision
+        self.revision = revision
         while self._floors_by_revision and self._floors_by_revision[0][0] <= revision:
             floor, key = heapq.heappop(self._floors_by_revision)
             if self._floors.get(key) == floor:

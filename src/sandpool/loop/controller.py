@@ -8,26 +8,27 @@ one queue action and one metric label (loop/outcome.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
-from typing import Generic, TypeVar
+from types import coroutine
+from typing import Any, Generic, TypeVar
 
 from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid, TooLarge, Unreachable
-from sandpool.kube.lanes import Lane, lane_of
+from sandpool.kube.lanes import Lane, take_lane
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
-from sandpool.loop.deadline import Deadlines
+from sandpool.loop.deadline import Deadlines, Limit
 from sandpool.loop.errors import Unobserved
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
 from sandpool.loop.queue import Item, Priority, Queue
 from sandpool.loop.rush import Rush
 from sandpool.model.metadata import Object
-from sandpool.telemetry.log import bound, logger
+from sandpool.telemetry.log import bind, logger
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Entry, Notes, Story, noting
+from sandpool.telemetry.story import Entry, Notes, Story, take_notes
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 K = TypeVar("K", bound=Hashable)
@@ -78,15 +79,15 @@ class Controller(Generic[K]):
     ) -> None:
         self.name = name
         self.queue: Queue[K] = Queue(clock)
-        self._reconcile = reconcile
+        self._reconcile = reconcile if isinstance(tracer, NullTracer) else _traced(tracer, name, reconcile)
         self._clock = clock
         self._story = story
         self._limits = limits
-        self._tracer = tracer
         self._deadlines = Deadlines(clock, limits.timeout)
         self._backoff: Backoff[K] = Backoff(limits.first_delay, limits.longest_delay)
         self._refusals: Backoff[K] = Backoff(limits.first_refusal, limits.longest_refusal)
         self._conflicts: dict[K, int] = {}
+        self._troubled: set[K] = set()  # keys of which any of the three may remember something
         self._causes: dict[K, dict[str, None]] = {}  # what woke a key that waits, in order, each once
         self._later: dict[K, str] = {}  # why a delayed key is delayed
         self._moments: dict[K, tuple[datetime, Priority]] = {}  # which keys are to be looked at when, by the wall clock
@@ -168,81 +169,93 @@ class Controller(Generic[K]):
                     self.wake(key, "clock", priority, after=Done(again_at=moment).delay(clock.now()) or 0.0)
 
     async def _work(self) -> None:
-        while (item := await self.queue.take()) is not None:
+        task = asyncio.current_task()
+        assert task is not None
+        queue, limit = self.queue, self._deadlines.limit()
+        while (item := queue.take_nowait() or await queue.take()) is not None:
             self._busy += 1
             try:
-                await self._handle(item)
+                await self._handle(item, limit, task)
             finally:
                 self._busy -= 1
-            if _cancelled():  # and the reconcile made something else of it: nobody will tell us a second time
+            if task.cancelling():  # and the reconcile made something else of it: nobody will tell us a second time
                 raise asyncio.CancelledError
             # Neither a queue that is not empty nor a reconcile that only looks gives way: a key that wakes itself would keep
             # watches, timers and the lease from ever having their turn.
-            await asyncio.sleep(0)
+            if len(queue):
+                await _give_way()
 
-    async def _handle(self, item: Item[K]) -> None:
-        run = self._begun(item)
+    async def _handle(self, item: Item[K], limit: Limit, task: asyncio.Task[Any]) -> None:
+        """One reconcile. Its end is a value; only our own cancellation passes through: it means that we are to stop."""
+        key, priority, waited = item
+        run = self._begun(key)
+        self._waits.observe(waited)
+        bind({"controller": self.name, "key": key, "rid": run.rid})
+        take_lane(Lane.BACKGROUND if priority is Priority.SECOND else Lane.URGENT)
+        take_notes(run.plan)
         began = self._clock.monotonic()
-        self._waits.observe(item.waited)
-        lane = Lane.BACKGROUND if item.priority is Priority.SECOND else Lane.URGENT
-        with bound(controller=self.name, key=item.key, rid=run.rid), lane_of(lane), noting(run.plan):
-            try:
-                outcome = await self._attempt(item.key)
-            except asyncio.CancelledError:
-                self.queue.done(item.key)
+        outcome: Done | BaseException
+        try:
+            with limit:
+                outcome = await self._reconcile(key)
+        except TimeoutError as error:
+            outcome = OutOfTime(f"no end after {self._limits.timeout} s") if limit.expired else error
+        except asyncio.CancelledError as error:
+            if task.cancelling():
+                self.queue.done(key)
                 raise
-            run.took += self._clock.monotonic() - began
-            if isinstance(outcome, Done) and outcome.afterwards:
-                self._open[item.key] = run
-                self.queue.done(item.key, settled=True)
-                self.queue.add(item.key, Priority.SECOND)
-                return
-            arm, text = self._conclude(item, outcome)
-        self._counts[arm].inc()
-        self._seconds.observe(run.took)
-        entry = Entry(self._clock.now(), run.rid, "+".join(run.causes), "; ".join(run.plan), text, run.took)
-        self._story.record((self.name, item.key), entry)
+            outcome = error  # something inside was cancelled, not we: a failure like any other
+        except Exception as error:
+            outcome = error
+        run.took += self._clock.monotonic() - began
+        if not isinstance(outcome, Done):
+            arm, text = self._failed(item, outcome)
+            del outcome  # it refers to this frame: nothing must have to look for circles
+        elif outcome.afterwards:
+            self._open[key] = run
+            self.queue.done(key, settled=True)
+            self.queue.add(key, Priority.SECOND)
+            return
+        else:
+            arm, text = self._settled(item, outcome)
+        self._tell(key, run, arm, text)
 
-    def _begun(self, item: Item[K]) -> _Run:
+    def _begun(self, key: K) -> _Run:
         """A new reconcile, or what an earlier one left to be done afterwards."""
-        later = self._later.pop(item.key, "")
-        causes = self._causes.pop(item.key, None)
-        run = self._open.pop(item.key, None)
+        later = self._later.pop(key, "") if self._later else ""
+        causes = self._causes.pop(key, None)
+        run = self._open.pop(key, None) if self._open else None
         if run is None:
             return _Run(f"{self.name}-{next(self._rids):x}", causes or {later: None})
         run.causes.update(causes or {})
         return run
 
-    async def _attempt(self, key: K) -> Done | BaseException:
-        """The reconcile's end as a value. Only our own cancellation passes through: it means that we are to stop."""
-        try:
-            span = self._tracer.span("reconcile", controller=self.name, key=key)
-            with self._deadlines.limit() as limit, span:  # which sees how it ends
-                return await self._reconcile(key)
-        except TimeoutError as error:
-            return OutOfTime(f"no end after {self._limits.timeout} s") if limit.expired else error
-        except asyncio.CancelledError as error:
-            if _cancelled():
-                raise
-            return error  # something inside was cancelled, not we: a failure like any other
-        except Exception as error:
-            return error
+    def _tell(self, key: K, run: _Run, arm: Arm, text: str) -> None:
+        self._counts[arm].inc()
+        self._seconds.observe(run.took)
+        entry = Entry(self._clock.now(), run.rid, "+".join(run.causes), "; ".join(run.plan), text, run.took)
+        self._story.record((self.name, key), entry)
 
-    def _conclude(self, item: Item[K], outcome: Done | BaseException) -> tuple[Arm, str]:
-        """The switch that everything here hangs on: one arm, one queue action. The answer is for metric and story."""
-        key, priority = item.key, item.priority
-        if isinstance(outcome, Done):
+    def _settled(self, item: Item[K], done: Done) -> tuple[Arm, str]:
+        """It did all there was to do. The answer is for metric and story."""
+        key, priority, _ = item
+        if key in self._troubled:
             self._forget(key)
-            self._moments.pop(key, None)
-            if outcome.again_at is not None:
-                self._moments[key] = (outcome.again_at, priority)
-            self.queue.done(key, settled=True)
-            delay = outcome.delay(self._clock.now())
-            if delay is None:
-                return Arm.DONE, "done"
-            self.wake(key, "again", priority, after=delay)
-            return Arm.AGAIN, f"again in {delay:.3f} s"
+        if key in self._moments:
+            del self._moments[key]
+        self.queue.done(key, settled=True)
+        if done.again_at is None and done.again_after is None:
+            return Arm.DONE, "done"
+        if done.again_at is not None:
+            self._moments[key] = (done.again_at, priority)
+        delay = done.delay(self._clock.now()) or 0.0
+        self.wake(key, "again", priority, after=delay)
+        return Arm.AGAIN, f"again in {delay:.3f} s"
 
+    def _failed(self, item: Item[K], outcome: BaseException) -> tuple[Arm, str]:
+        """The switch that everything here hangs on: one arm, one queue action. The answer is for metric and story."""
+        key, priority, _ = item
+        self._troubled.add(key)
         arm, error = classify(outcome)
         self.queue.done(key)
         if arm is Arm.CONFLICT and not self._patient(key):
@@ -279,6 +292,7 @@ class Controller(Generic[K]):
         return conflicts <= self._limits.conflicts
 
     def _forget(self, key: K) -> None:
+        self._troubled.discard(key)
         self._backoff.forget(key)
         self._refusals.forget(key)
         self._conflicts.pop(key, None)
@@ -290,7 +304,17 @@ def _refused(error: BaseException) -> bool:
     return isinstance(error, (Forbidden, BadRequest, TooLarge)) or (isinstance(error, Invalid) and bool(error.causes))
 
 
-def _cancelled() -> bool:
-    """Whether somebody wants this task to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _traced(
+    tracer: Tracer, name: str, reconcile: Callable[[K], Awaitable[Done]]
+) -> Callable[[K], Coroutine[Any, Any, Done]]:
+    async def traced(key: K) -> Done:
+        with tracer.span("reconcile", controller=name, key=key):  # which sees how it ends
+            return await reconcile(key)
+
+    return traced
+
+
+@coroutine
+def _give_way() -> Generator[None]:
+    """As `asyncio.sleep(0)`, which is two calls more."""
+    yield

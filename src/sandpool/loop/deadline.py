@@ -7,7 +7,9 @@ order in which they began, so it is enough to have a timer for the oldest.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from sandpool.loop.clock import Clock, Timer
 
@@ -15,48 +17,51 @@ from sandpool.loop.clock import Clock, Timer
 class Deadlines:
     """`with deadlines.limit() as limit: ...` cancels what runs inside after `seconds`, and then raises TimeoutError."""
 
+    __slots__ = ("_clock", "running", "seconds", "timer")
+
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
-        self._seconds = seconds
-        self._running: dict[Limit, float] = {}  # and when each ends, the first to end first
-        self._timer: Timer | None = None
+        self.seconds = seconds
+        self.running: dict[Limit, float] = {}  # and when each ends, the first to end first
+        self.timer: Timer | None = None
 
     def limit(self) -> Limit:
-        return Limit(self)
+        """For the present task, which may use it again and again."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a limit is for what a task does")
+        return Limit(self, task, self._clock.monotonic)
 
-    def begin(self, limit: Limit) -> None:
-        self._running[limit] = self._clock.monotonic() + self._seconds
-        if self._timer is None:
-            self._timer = self._clock.call_later(self._seconds, self._look)
-
-    def end(self, limit: Limit) -> None:
-        self._running.pop(limit, None)
+    def order(self, seconds: float) -> None:
+        self.timer = self._clock.call_later(seconds, self._look)
 
     def close(self) -> None:
         """Nothing is limited any more: no timer is left behind."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def _look(self) -> None:
-        self._timer = None
+        self.timer = None
         now = self._clock.monotonic()
-        while self._running:
-            limit, ends = next(iter(self._running.items()))
+        while self.running:
+            limit, ends = next(iter(self.running.items()))
             if ends > now + 1e-9:  # the hair is for timers that fire a rounding error early
-                self._timer = self._clock.call_later(ends - now, self._look)
+                self.order(ends - now)
                 return
-            del self._running[limit]
+            del self.running[limit]
             limit.expire()
 
 
 class Limit:
-    """One use. As in `asyncio.timeout`, a cancellation that is not ours passes through."""
+    """As in `asyncio.timeout`, a cancellation that is not ours passes through. `expired` is of the present use, or the last one."""
 
-    __slots__ = ("_before", "_deadlines", "_task", "expired")
+    __slots__ = ("_before", "_deadlines", "_monotonic", "_task", "expired")
 
-    def __init__(self, deadlines: Deadlines) -> None:
+    def __init__(self, deadlines: Deadlines, task: asyncio.Task[Any], monotonic: Callable[[], float]) -> None:
         self._deadlines = deadlines
+        self._task = task
+        self._monotonic = monotonic
         self.expired = False
 
     def expire(self) -> None:
@@ -64,16 +69,17 @@ class Limit:
         self._task.cancel()
 
     def __enter__(self) -> Limit:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a limit is for what a task does")
-        self._task, self._before = task, task.cancelling()
-        self._deadlines.begin(self)
+        deadlines = self._deadlines
+        self.expired = False
+        self._before = self._task.cancelling()
+        deadlines.running[self] = self._monotonic() + deadlines.seconds
+        if deadlines.timer is None:
+            deadlines.order(deadlines.seconds)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._deadlines.end(self)
+        self._deadlines.running.pop(self, None)
         if self.expired and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
             raise TimeoutError from error

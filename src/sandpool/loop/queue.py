@@ -23,6 +23,9 @@ from sandpool.loop.rush import Rush
 K = TypeVar("K", bound=Hashable)
 
 
+_tuple = tuple.__new__
+
+
 class Priority(IntEnum):
     FIRST = 0
     SECOND = 1
@@ -41,20 +44,14 @@ class _Delay(NamedTuple):
     priority: Priority
 
 
-class _Held(NamedTuple):
-    """A key with a worker, and the delay that was pending when it was taken."""
-
-    priority: Priority
-    delay: _Delay | None
-
-
 class Queue(Generic[K]):
     def __init__(self, clock: Clock, *, patience: float = 2.0) -> None:
         self._clock = clock
         self._patience = patience
         # Waiting keys, and since when. A waiting key is in exactly one lane and never in _processing.
         self._lanes: tuple[OrderedDict[K, float], ...] = tuple(OrderedDict() for _ in Priority)
-        self._processing: dict[K, _Held] = {}
+        # Keys with a worker: out of which lane, and the delay that was pending when it was taken.
+        self._processing: dict[K, tuple[Priority, _Delay | None]] = {}
         # Keys added while with a worker: they go into a lane when that worker is done. A subset of _processing.
         self._dirty: dict[K, Priority] = {}
         # Delayed keys. The heap may hold entries that are outdated: only those that _delayed confirms count.
@@ -72,7 +69,7 @@ class Queue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that wait for a worker; delayed ones do not."""
-        return sum(map(len, self._lanes))
+        return len(self._lanes[0]) + len(self._lanes[1])
 
     def share(self, rush: Rush) -> None:
         """From now on the second lane rests while the rush lasts. To be called before the first key comes."""
@@ -108,27 +105,33 @@ class Queue(Generic[K]):
         return item
 
     def take_nowait(self) -> Item[K] | None:
-        self._ripen()
-        priority = self._next_lane()
-        if priority is None:
-            if self._lanes[1]:
+        now = self._clock.monotonic()
+        if self._heap and self._heap[0][0] <= now:
+            self._ripen(now)
+        first, second = self._lanes
+        priority = Priority.FIRST
+        if second:
+            chosen = self._next_lane(now)
+            if chosen is None:
                 self._set_rest()
+                return None
+            priority = chosen
+        elif not first:
             return None
         key, since = self._lanes[priority].popitem(last=False)
         self._last = priority
-        self._processing[key] = _Held(priority, self._delayed.pop(key, None))
-        return Item(key, priority, self._clock.monotonic() - since)
+        self._processing[key] = (priority, self._delayed.pop(key, None) if self._delayed else None)
+        return _tuple(Item, (key, priority, now - since))  # as Item(...) does, without a call in between
 
     def done(self, key: K, *, settled: bool = False) -> None:
         """Gives a key back. `settled`: the worker looked at everything, so a delay that was pending when the key was
         taken has served its purpose; otherwise that delay stands. Delays asked for meanwhile stand in any case."""
-        held = self._processing.pop(key)
-        if held.delay is not None and not settled and not self._closed:
-            self._delay(key, held.delay)
-        priority = self._dirty.pop(key, None)
-        if priority is not None:
-            self._enter(key, priority)
-        if held.priority is Priority.FIRST and self._rush is not None:
+        lane, delay = self._processing.pop(key)
+        if delay is not None and not settled and not self._closed:
+            self._delay(key, delay)
+        if key in self._dirty:
+            self._enter(key, self._dirty.pop(key))
+        if lane is Priority.FIRST and self._rush is not None:
             self._rush.ended()
         if self._closed or self._idle:
             self._settle_end()
@@ -151,23 +154,21 @@ class Queue(Generic[K]):
             self._idle.append(waiter)
             await waiter
 
-    def _next_lane(self) -> Priority | None:
-        first, second = self._lanes
-        if not second:
-            return Priority.FIRST if first else None
-        if not first:
-            return None if self._resting() else Priority.SECOND
+    def _next_lane(self, now: float) -> Priority | None:
+        """Whose turn it is while there are keys in the second lane."""
+        if not self._lanes[0]:
+            return None if self._resting(now) else Priority.SECOND
         if self._last is Priority.SECOND:
             return Priority.FIRST
-        return Priority.SECOND if self._rested() else Priority.FIRST
+        return Priority.SECOND if self._rested(now) else Priority.FIRST
 
-    def _rested(self) -> bool:
+    def _rested(self, now: float) -> bool:
         """Whether the second lane has waited long enough. The hair is for timers that fire a rounding error early."""
-        return self._clock.monotonic() - next(iter(self._lanes[1].values())) >= self._patience - 1e-9
+        return now - next(iter(self._lanes[1].values())) >= self._patience - 1e-9
 
-    def _resting(self) -> bool:
+    def _resting(self, now: float) -> bool:
         """Whether the keys of the second lane have to wait because of others than this queue's first lane."""
-        return self._rush is not None and not self._rush.calm and not self._closed and not self._rested()
+        return self._rush is not None and not self._rush.calm and not self._closed and not self._rested(now)
 
     def _calmed(self) -> None:
         """The second lane need not rest any more: as many workers as it has keys."""
@@ -179,7 +180,7 @@ class Queue(Generic[K]):
 
     def _on_rested(self) -> None:
         self._rest = None
-        if self._lanes[1] and self._resting():  # another key is the oldest by now
+        if self._lanes[1] and self._resting(self._clock.monotonic()):  # another key is the oldest by now
             self._set_rest()
         else:
             self._calmed()
@@ -195,17 +196,18 @@ class Queue(Generic[K]):
             return
         if priority is Priority.SECOND:
             if key not in second:
-                second[key] = self._clock.monotonic()
-                if self._resting():
+                second[key] = now = self._clock.monotonic()
+                if self._resting(now):
                     self._set_rest()
-                else:
+                elif self._takers:
                     self._wake()
             return
         since = second.pop(key, None)
         first[key] = self._clock.monotonic() if since is None else since
         if self._rush is not None:
             self._rush.began()
-        self._wake()
+        if self._takers:
+            self._wake()
 
     def _wake(self) -> None:
         while self._takers:
@@ -229,9 +231,8 @@ class Queue(Generic[K]):
             heapq.heapify(self._heap)
         self._set_timer()
 
-    def _ripen(self) -> None:
+    def _ripen(self, now: float) -> None:
         """Moves what is due from the delays into its lane."""
-        now = self._clock.monotonic()
         while self._heap and self._heap[0][0] <= now:
             deadline, _, key = heapq.heappop(self._heap)
             delay = self._delayed.get(key)
@@ -249,7 +250,7 @@ class Queue(Generic[K]):
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, float("inf")
-        self._ripen()
+        self._ripen(self._clock.monotonic())
         if self._heap:
             self._set_timer()
 

@@ -8,11 +8,11 @@ spread by jitter, and short again once the watch has said something. Errors that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sandpool.kube.api import Api, Event, EventType, Page
+from sandpool.kube.api import Api, Batched, Event, EventType, Page
 from sandpool.kube.errors import ApiError, BadRequest, ConfigError, Gone, Invalid, TooManyRequests, Unreachable
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
@@ -37,7 +37,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    page: int = 500  # objects per page of a list; 0 asks for all at once
+    page: int = 250  # objects per page of a list, which is more in memory than is kept of it; 0 asks for all at once
     streaming: bool = False  # list by a watch with initial events, where the server can
     watch: float = 300.0  # a watch lasts this long, up to twice, so that watches do not end all at once
     overdue: float = 30.0  # a watch that outlives its own end by this much is dead
@@ -158,31 +158,44 @@ class Reflector(Generic[T]):
                     timeout=lasts,
                 ) as events,
             ):
-                async for event in events:
-                    initial = self._take(event, initial)
+                if isinstance(events, Batched):
+                    while batch := await events.batch():
+                        initial = self._take(batch, initial)
+                else:
+                    async for event in events:
+                        initial = self._take((event,), initial)
         except TimeoutError:
             log.warning("watch is dead", resource=self.name, after=lasts + self._pace.overdue)
         finally:
             if self._clock.monotonic() - began >= self._pace.brief:
                 self._healthy = self._lasted = True
 
-    def _take(self, event: Event[T], initial: dict[Key, T] | None) -> dict[Key, T] | None:
+    def _take(self, events: Sequence[Event[T]], initial: dict[Key, T] | None) -> dict[Key, T] | None:
         """Into the cache; before the end of a streaming list, into its items."""
         self.heard = self._clock.monotonic()
-        if initial is None:
-            self._healthy = self._healthy or event.revision > self.cache.revision
-            self.cache.apply(event)
+        if initial is not None:
+            events, initial = self._take_initial(events, initial)
+        if events:
+            self._healthy = self._healthy or events[-1].revision > self.cache.revision
+            self.cache.apply_all(events)
             self.trouble = None
-        elif event.initial_done:
-            self._fill(initial.values(), event.revision)
-            return None
-        elif event.object is not None:
-            key = event.object.metadata.key
-            if event.type is EventType.DELETED:
-                initial.pop(key, None)
-            else:
-                initial[key] = event.object
         return initial
+
+    def _take_initial(
+        self, events: Sequence[Event[T]], initial: dict[Key, T]
+    ) -> tuple[Sequence[Event[T]], dict[Key, T] | None]:
+        """The answer is what came after the list, and the list as long as it is not complete."""
+        for number, event in enumerate(events, 1):
+            if event.initial_done:
+                self._fill(initial.values(), event.revision)
+                return events[number:], None
+            if event.object is not None:
+                key = event.object.metadata.key
+                if event.type is EventType.DELETED:
+                    initial.pop(key, None)
+                else:
+                    initial[key] = event.object
+        return (), initial
 
     def _fill(self, items: Iterable[T], revision: Revision) -> None:
         if revision < self.cache.revision:

@@ -9,8 +9,9 @@ With a `gate` writes pass it in the lane of their context: for an Api that has n
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
@@ -35,19 +36,25 @@ class Writes:
             self._caches.setdefault(cache.resource, []).append(cache)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        found = await self._of_one(resource, Key(namespace, name), self._api.get(resource, name, namespace))
+        call = partial(self._api.get, resource, name, namespace)
+        found = await self._of_one(resource, Key(namespace, name), call, None)
         return self._newest(found, resource)
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        return self._learned(resource, await self._passed(self._api.create(resource, body, namespace)))
+        made = await self._passed(partial(self._api.create, resource, body, namespace))
+        for cache in self._caches_of(resource):
+            cache.learn(made)
+        return made
 
-    async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        asked = self._passed(self._api.patch(resource, name, patch, namespace))
-        return await self._of_one(resource, Key(namespace, name), asked)
+    def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> Coroutine[Any, Any, T]:
+        call = partial(self._api.patch, resource, name, patch, namespace)
+        return self._of_one(resource, Key(namespace, name), call, self._gate)
 
-    async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        asked = self._passed(self._api.patch_status(resource, name, patch, namespace))
-        return await self._of_one(resource, Key(namespace, name), asked)
+    def patch_status(
+        self, resource: Resource[T], name: str, patch: Patch, namespace: str = ""
+    ) -> Coroutine[Any, Any, T]:
+        call = partial(self._api.patch_status, resource, name, patch, namespace)
+        return self._of_one(resource, Key(namespace, name), call, self._gate)
 
     async def delete(
         self,
@@ -63,11 +70,14 @@ class Writes:
         uid = preconditions.uid if preconditions is not None else None
         doomed = self._doom(resource, key, uid)
         try:
-            left = await self._passed(
-                self._api.delete(
-                    resource, name, namespace, preconditions=preconditions, propagation=propagation, grace=grace
-                )
+            call = partial(
+                self._api.delete,
+                *(resource, name, namespace),
+                preconditions=preconditions,
+                propagation=propagation,
+                grace=grace,
             )
+            left = await self._passed(call)
         except BaseException as error:  # also when cancelled: whether it happened or not, the watch will tell
             gone = isinstance(error, NotFound) and _names(error, name)
             for cache, its_uid in doomed:
@@ -77,7 +87,10 @@ class Writes:
                     cache.spare(its_uid)
             raise
         _settle(key, doomed, left)
-        return None if left is None else self._learned(resource, left)
+        if left is not None:
+            for cache in self._caches_of(resource):
+                cache.learn(left)
+        return left
 
     async def list(
         self,
@@ -106,39 +119,38 @@ class Writes:
             resource, namespace, labels=labels, fields=fields, since=since, initial=initial, timeout=timeout
         )
 
-    async def _of_one(self, resource: Resource[T], key: Key, asked: Awaitable[T]) -> T:
+    async def _of_one(
+        self, resource: Resource[T], key: Key, call: Callable[[], Awaitable[T]], gate: LaneGate | None
+    ) -> T:
         """An answer about one object, whatever it says."""
-        known = [(cache, obj.metadata.uid) for cache in self._caches_of(resource) if (obj := cache.get(key))]
+        caches = self._caches_of(resource)
+        known = [(cache, obj.metadata.uid) for cache in caches if (obj := cache.get(key))]
         try:
-            return self._learned(resource, await asked)
+            answer = await (call() if gate is None else self._passed(call))
         except NotFound as error:
             if _names(error, key.name):
                 for cache, uid in known:
                     cache.missing(key, uid)
             raise
+        for cache in caches:
+            cache.learn(answer)
+        return answer
 
-    async def _passed(self, write: Coroutine[Any, Any, R]) -> R:
+    async def _passed(self, write: Callable[[], Awaitable[R]]) -> R:
         """Makes the write when it is its turn."""
-        if self._gate is None:
-            return await write
+        gate = self._gate
+        if gate is None:
+            return await write()
         lane = present_lane()
+        if not gate.enter_now(lane):
+            await gate.enter(lane, write=True)
         try:
-            await self._gate.enter(lane, write=True)
-        except BaseException:
-            write.close()
-            raise
-        try:
-            return await write
+            return await write()
         finally:
-            self._gate.leave(lane)
+            gate.leave(lane)
 
     def _caches_of(self, resource: Resource[T]) -> Sequence[Cache[T]]:
         return self._caches.get(resource, ())
-
-    def _learned(self, resource: Resource[T], obj: T) -> T:
-        for cache in self._caches_of(resource):
-            cache.learn(obj)
-        return obj
 
     def _newest(self, found: T, resource: Resource[T]) -> T:
         """An answer that was long on its way may be older than what is known by now."""

@@ -14,6 +14,11 @@ from sandpool.model.metadata import Metadata, Model
 from sandpool.model.resource import Resource
 
 KIND = "Binding"
+TAKES_PODS = "sandpool.dev/takes-pods"
+"""An annotation of a node, `true`: a pod that asks for no other may be created on it, without a Binding."""
+
+NODE_LEASES = "kube-node-lease"
+"""The namespace of the leases by which nodes say that they are there."""
 
 
 class Binding(Model, frozen=True):

@@ -45,8 +45,9 @@ def depth(value: Json, limit: int = MAX_DEPTH) -> int:
     while level and reached <= limit:
         below: list[Json] = []
         for node in level:
-            children = node.values() if type(node) is dict else node
-            below += [child for child in children if type(child) is dict or type(child) is list]
+            for child in node.values() if type(node) is dict else node:
+                if type(child) is dict or type(child) is list:
+                    below.append(child)  # noqa: PERF401 - a comprehension for each node is a call for each
         reached += 1
         level = below
     return reached

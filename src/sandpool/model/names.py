@@ -107,7 +107,7 @@ def generated_prefix(text: str) -> str:
     return text[:-1] + "a" if text.endswith("-") else text
 
 
-@lru_cache(maxsize=8192)  # asked at every step of an object for the same name
+@lru_cache(maxsize=2048)  # asked at every step of an object for the same name
 def name_hash(name: str) -> str:
     """32-bit FNV-1a of a name as 8 hexadecimal digits: how labels refer to names that may be too long for a label.
 

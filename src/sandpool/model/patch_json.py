@@ -30,25 +30,34 @@ _INVALID_INDEX = "invalid index referenced"
 _CONTAINERS = (dict, list)
 
 Operation = dict[str, Any]
-Path = tuple[str, ...]
-"""The parts of a path, unescaped. The first is empty in a proper one, and never looked at."""
+Where = tuple[str, ...]
+"""The parts of a path to a container, unescaped. The first is empty in a proper one, and never looked at."""
+Path = tuple[Where, str]
+"""A container, and the member of it that an operation means."""
 
 
 def apply_json_patch(doc: Json, operations: Json) -> Json:
     """The document with every operation applied in order; nothing of it if one fails."""
-    check_operations(operations)
+    if type(operations) is not list or len(operations) > MAX_OPERATIONS:
+        _check_operations(operations)
     run = _Run(doc)
-    for operation in operations:
-        name = operation.get("op") if operation else None
-        step = _STEPS.get(name)
-        if step is None:
-            raise PatchError(f"Unexpected kind: {'unknown' if name is None else name}")
-        step(run, operation)
+    try:
+        for operation in operations:
+            if type(operation) is not dict or "from" in operation or "op" not in operation:
+                _check_operations(operations)
+            name = operation["op"] if operation and "op" in operation else None
+            step = _STEPS.get(name) if type(name) is str else None
+            if step is None:
+                raise PatchError(f"Unexpected kind: {'unknown' if name is None else name}")
+            step(run, operation)
+    except PatchError:
+        _check_operations(operations)  # that it is no patch at all comes before that it does not fit
+        raise
     return run.doc
 
 
-def check_operations(operations: Json) -> None:
-    """Refuses what is not a JSON patch, before any document is looked at."""
+def _check_operations(operations: Json) -> None:
+    """Refuses what is not a JSON patch, whatever the document."""
     if type(operations) is not list:
         raise BadPatch(_cannot_decode(operations, "value of type []handlers.jsonPatchOp"))
     for operation in operations:
@@ -72,7 +81,7 @@ def _cannot_decode(value: Json, place: str) -> str:
 class _Run:
     """One application of a patch: the document so far, and which of its containers are already our own copies."""
 
-    __slots__ = ("_last", "_ours", "_where", "copied", "doc")
+    __slots__ = ("_ours", "copied", "doc", "last", "where")
 
     def __init__(self, doc: Json) -> None:
         self.doc = doc
@@ -80,13 +89,13 @@ class _Run:
         self._ours: dict[int, Json] = {}  # keeps each copy alive, so that its id stays its own
         # The container that was written to last: the next operation often means the same one. Nothing else has been
         # written to since, so it is still where it was.
-        self._where: Path = ()
-        self._last: Json = None
+        self.where: Where | None = None
+        self.last: Json = None
 
-    def find(self, path: Path) -> Json:
-        """The container that the last part of a path belongs to, for reading. None: there is none."""
-        node = self.doc if len(path) > 1 else None
-        for part in path[1:-1]:
+    def find(self, where: Where) -> Json:
+        """A container, for reading. None: there is none."""
+        node = self.doc if where else None
+        for part in where[1:]:
             if type(node) is dict:
                 node = node.get(part)
             elif type(node) is list:
@@ -95,16 +104,17 @@ class _Run:
                 return None
         return node if type(node) in _CONTAINERS else None
 
-    def own(self, path: Path) -> Json:
+    def own(self, where: Where) -> Json:
         """The same container, for writing. None: there is none. What was copied on the way to nowhere harms nobody."""
-        where = path[:-1]
-        if where == self._where and where:
-            return self._last
-        if not where or type(self.doc) not in _CONTAINERS:
+        node, ours = self.doc, self._ours
+        if not where or type(node) not in _CONTAINERS:
             return None
-        self.doc = node = self._copy(self.doc)
-        for part in path[1:-1]:
+        if id(node) not in ours:
+            self.doc = node = node.copy()
+            ours[id(node)] = node
+        for part in where[1:]:
             key: Any = part
+            child: Json
             if type(node) is dict:
                 child = node.get(part)
             else:
@@ -112,33 +122,26 @@ class _Run:
                 key = 0 if child is None else _index(node, part)
             if type(child) not in _CONTAINERS:
                 return None
-            if id(child) not in self._ours:
-                node[key] = child = self._copy(child)
+            if id(child) not in ours:
+                node[key] = child = child.copy()
+                ours[id(child)] = child
             node = child
-        self._where, self._last = where, node
+        self.where, self.last = where, node
         return node
-
-    def _copy(self, node: Json) -> Json:
-        if id(node) in self._ours:
-            return node
-        copy = node.copy()
-        self._ours[id(copy)] = copy
-        return copy
 
     def share(self) -> None:
         """From now on part of the document is in two places: no container may be changed in place any more."""
         self._ours.clear()
-        self._where = ()
+        self.where = None
 
     def replace(self, doc: Json) -> None:
         self.doc = doc
-        self._where = ()
+        self.where = None
 
 
-def _insert(node: Json, path: Path, value: Json) -> None:
-    """Adds a value to a container of our own, where the last part of the path says."""
-    check_depth(path, value)
-    key = path[-1]
+def _insert(node: Json, where: Where, key: str, value: Json) -> None:
+    """Adds a value to a container of our own."""
+    check_depth(where, key, value)
     if type(node) is dict:
         node[key] = value
     elif key == "-":
@@ -160,65 +163,63 @@ def _delete(node: Json, key: str) -> None:
         raise PatchError(f"Unable to remove nonexistent key: {key}: {_MISSING}")
 
 
-def check_depth(path: Path, value: Json) -> None:
-    if type(value) is str and len(path) <= MAX_DEPTH:
-        return
-    if len(path) - 1 + depth(value) > MAX_DEPTH:
-        raise PatchError(f"the document would nest deeper than {MAX_DEPTH} levels at {'/'.join(path)}")
+def check_depth(where: Where, key: str, value: Json) -> None:
+    if len(where) + depth(value) > MAX_DEPTH:
+        raise PatchError(f"the document would nest deeper than {MAX_DEPTH} levels at {'/'.join((*where, key))}")
 
 
 def _add(run: _Run, operation: Operation) -> None:
     text = operation.get("path")
-    if text is None:
+    if type(text) is not str:
         text = _text(operation, "add")  # which raises
-    path = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
-    node, value = run.own(path), operation.get("value")
-    if type(node) is dict and type(value) is str and len(path) <= MAX_DEPTH:  # most of them: a label, an annotation
-        node[path[-1]] = value
+    where, key = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
+    node, value = run.last if where == run.where else run.own(where), operation.get("value")
+    if type(node) is dict and type(value) is str and len(where) < MAX_DEPTH:  # most of them: a label, an annotation
+        node[key] = value
         return
     if node is None:
         raise PatchError(f'add operation does not apply: doc is missing path: "{text}": {_MISSING}')
     try:
-        _insert(node, path, value)
+        _insert(node, where, key, value)
     except PatchError as error:
         raise PatchError(f"error in add for path: '{text}': {error}") from None
 
 
 def _remove(run: _Run, operation: Operation) -> None:
     text = operation.get("path")
-    if text is None:
+    if type(text) is not str:
         text = _text(operation, "remove")  # which raises
-    path = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
-    node = run.own(path)
-    if type(node) is dict and path[-1] in node:
-        del node[path[-1]]
+    where, key = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
+    node = run.last if where == run.where else run.own(where)
+    if type(node) is dict and key in node:
+        del node[key]
         return
     if node is None:
         raise PatchError(f'remove operation does not apply: doc is missing path: "{text}": {_MISSING}')
     try:
-        _delete(node, path[-1])
+        _delete(node, key)
     except PatchError as error:
         raise PatchError(f"error in remove for path: '{text}': {error}") from None
 
 
 def _replace(run: _Run, operation: Operation) -> None:
     text, value = _text(operation, "replace"), operation.get("value")
-    path = _parts(text)
+    where, key = _parts(text)
     if text == "":
         if type(value) not in _CONTAINERS:
             raise PatchError("replace operation value must be object or array")
-        check_depth(path, value)
+        check_depth(where, key, value)
         run.replace(value)
         return
-    node = run.own(path)
+    node = run.own(where)
     if node is None:
         raise PatchError(f"replace operation does not apply: doc is missing path: {text}: {_MISSING}")
-    check_depth(path, value)
+    check_depth(where, key, value)
     if type(node) is dict:
-        node[path[-1]] = value
+        node[key] = value
         return
     try:
-        index = _index(node, path[-1])
+        index = _index(node, key)
     except PatchError:
         raise PatchError(f"replace operation does not apply: doc is missing key: {text}: {_MISSING}") from None
     node[index] = value
@@ -226,39 +227,39 @@ def _replace(run: _Run, operation: Operation) -> None:
 
 def _move(run: _Run, operation: Operation) -> None:
     source = _text(operation, "move", "from")
-    path = _parts(source)
-    node = run.find(path)
+    where, key = _parts(source)
+    node = run.find(where)
     if node is None:
         raise PatchError(f"move operation does not apply: doc is missing from path: {source}: {_MISSING}")
     try:
-        value = _get(node, path[-1])
-        _delete(run.own(path), path[-1])
+        value = _get(node, key)
+        _delete(run.own(where), key)
     except PatchError as error:
-        raise PatchError(f"error in move for path: '{path[-1]}': {error}") from None
+        raise PatchError(f"error in move for path: '{key}': {error}") from None
     text = _text(operation, "move")
-    path = _parts(text)
-    node = run.own(path)
+    where, key = _parts(text)
+    node = run.own(where)
     if node is None:
         raise PatchError(f"move operation does not apply: doc is missing destination path: {text}: {_MISSING}")
     try:
-        _insert(node, path, value)
+        _insert(node, where, key, value)
     except PatchError as error:
         raise PatchError(f"error in move for path: '{text}': {error}") from None
 
 
 def _copy(run: _Run, operation: Operation) -> None:
     source = _text(operation, "copy", "from")
-    path = _parts(source)
-    node = run.find(path)
+    where, key = _parts(source)
+    node = run.find(where)
     if node is None:
         raise PatchError(f"copy operation does not apply: doc is missing from path: {source}: {_MISSING}")
     try:
-        value = _get(node, path[-1])
+        value = _get(node, key)
     except PatchError as error:
         raise PatchError(f"error in copy for from: '{source}': {error}") from None
     text = _text(operation, "copy")
-    path = _parts(text)
-    if run.find(path) is None:
+    where, key = _parts(text)
+    if run.find(where) is None:
         raise PatchError(f"copy operation does not apply: doc is missing destination path: {text}: {_MISSING}")
     # Sharing makes a copy free in memory, but not on the wire: without this limit a few copies of copies fill it.
     run.copied += len(msgspec.json.encode(value))
@@ -269,23 +270,28 @@ def _copy(run: _Run, operation: Operation) -> None:
         )
     run.share()
     try:
-        _insert(run.own(path), path, value)
+        _insert(run.own(where), where, key, value)
     except PatchError as error:
         raise PatchError(f"error while adding value during copy: {error}") from None
 
 
 def _test(run: _Run, operation: Operation) -> None:
-    text, value = _text(operation, "test"), run.doc
+    text, value = operation.get("path"), run.doc
+    if type(text) is not str:
+        text = _text(operation, "test")  # which raises
     if text != "":
-        path = _parts(text)
-        node = run.find(path)
+        where, key = _remembered(text) if len(text) <= _REMEMBERED_PATH else _split(text)
+        node = run.find(where)
         if node is None:
             raise PatchError(f"test operation does not apply: is missing path: {text}: {_MISSING}")
         try:
-            value = _get(node, path[-1])
+            value = node.get(key) if type(node) is dict else node[_index(node, key)]
         except PatchError as error:
             raise PatchError(f"error in test for path: '{text}': {error}") from None
-    if not same(value, operation.get("value")):
+    wanted = operation.get("value")
+    if type(value) is str and type(wanted) is str and value == wanted:  # most of them: a uid
+        return
+    if not same(value, wanted):
         raise PatchError(f"testing value {text} failed: {_TEST}")
 
 
@@ -300,8 +306,8 @@ _STEPS: dict[str | None, Callable[[_Run, Operation], None]] = {
 
 
 def _text(operation: Operation, name: str, field: str = "path") -> str:
-    path: str | None = operation.get(field)
-    if path is None:
+    path = operation.get(field)
+    if type(path) is not str:
         terse = field == "path" and name in ("add", "remove", "copy")
         why = "" if terse else f"operation{',' if field == 'from' else ''} missing {field} field: "
         raise PatchError(f"{name} operation failed to decode {field}: {why}{_MISSING}")
@@ -314,7 +320,9 @@ def _parts(path: str) -> Path:
 
 def _split(path: str) -> Path:
     parts = path.split("/")
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts) if "~" in path else tuple(parts)
+    if "~" in path:
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in parts]
+    return tuple(parts[:-1]), parts[-1]
 
 
 _remembered = lru_cache(maxsize=4096)(_split)

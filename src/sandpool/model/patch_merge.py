@@ -25,12 +25,17 @@ def _merge(doc: dict[str, Json], patch: dict[str, Json]) -> dict[str, Json]:
                 merged = doc.copy() if merged is doc else merged
                 del merged[key]
             continue
-        if type(current) is dict:
-            # An object replaced by an array is taken as it comes: the Go library does not look for nulls in it.
-            value = _merge(current, wanted) if type(wanted) is dict else wanted
+        value: Json
+        if type(wanted) is str:
+            value, unchanged = wanted, type(current) is str and wanted == current
+        elif type(current) is dict and type(wanted) is dict:
+            value = _merge(current, wanted)
+            unchanged = value is current
         else:
-            value = without_nulls(wanted)
-        if key not in doc or not same(value, current):
+            # An object replaced by an array is taken as it comes: the Go library does not look for nulls in it.
+            value = wanted if type(current) is dict else without_nulls(wanted)
+            unchanged = key in doc and same(value, current)
+        if not unchanged:
             merged = doc.copy() if merged is doc else merged
             merged[key] = value
     return merged

@@ -92,7 +92,10 @@ class Pod(Model, frozen=True):
     status: PodStatus = PodStatus()
 
     def condition(self, type_: str) -> PodCondition | None:
-        return next((c for c in self.status.conditions if c.type == type_), None)
+        for condition in self.status.conditions:
+            if condition.type == type_:
+                return condition
+        return None
 
     @property
     def ready(self) -> bool:
@@ -101,7 +104,7 @@ class Pod(Model, frozen=True):
 
     @property
     def ips(self) -> tuple[str, ...]:
-        return tuple(ip.ip for ip in self.status.pod_ips if ip.ip)
+        return tuple([ip.ip for ip in self.status.pod_ips if ip.ip])
 
     @property
     def held_up(self) -> str:

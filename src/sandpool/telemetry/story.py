@@ -6,8 +6,8 @@ not touched for longest is forgotten first) and in entries per key.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -69,23 +69,24 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 class Story:
     def __init__(self, keys: int = 4096, entries: int = 32) -> None:
-        self._rings: OrderedDict[Hashable, deque[Entry]] = OrderedDict()
+        self._rings: OrderedDict[Hashable, tuple[Entry, ...]] = OrderedDict()  # most hold one or two entries
         self._keys = keys
         self._entries = entries
 
     def record(self, key: Hashable, entry: Entry) -> None:
-        ring = self._rings.get(key)
+        rings = self._rings
+        ring = rings.get(key)
         if ring is None:
-            ring = self._rings[key] = deque(maxlen=self._entries)
-            if len(self._rings) > self._keys:
-                self._rings.popitem(last=False)
-        else:
-            self._rings.move_to_end(key)
-        ring.append(entry)
+            rings[key] = (entry,)
+            if len(rings) > self._keys:
+                rings.popitem(last=False)
+            return
+        rings[key] = (*ring, entry)[-self._entries :]
+        rings.move_to_end(key)
 
     def of(self, key: Hashable) -> tuple[Entry, ...]:
         """What is remembered of the key, oldest first."""
-        return tuple(self._rings.get(key, ()))
+        return self._rings.get(key, ())
 
     def __len__(self) -> int:
         return len(self._rings)
@@ -96,6 +97,10 @@ def note(plan: object) -> None:
     notes = _PLAN.get()
     if notes is not None:
         notes.add(str(plan))
+
+
+take_notes: Callable[[Notes | None], object] = _PLAN.set
+"""As `noting`, until it is called again: for a task that does one thing after the other, and so never has to take it back."""
 
 
 class noting:

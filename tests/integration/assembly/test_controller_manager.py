@@ -42,10 +42,14 @@ class Manager:
         )
         self._config = load_kubeconfig([server.kubeconfig])
         self.stop = asyncio.Event()
+        self.filled = 0
+
+    def _filled(self) -> None:
+        self.filled += 1
 
     async def run(self) -> None:
         try:
-            await serve(self.options, self._config, self.stop)
+            await serve(self.options, self._config, self.stop, filled=self._filled)
         except BaseExceptionGroup as group:
             raise first_error(group) from None
 
@@ -116,8 +120,10 @@ async def test_of_two_one_leads_and_both_are_ready(tmp_path: Path) -> None:
         await until(first.leads)
         async with a_manager(server) as second:
             assert not await second.leads()
+            assert (first.filled, second.filled) == (1, 1), "one that does not lead yet has settled, too"
             first.stop.set()
             await until(second.leads)
+        assert second.filled == 1
 
 
 async def test_only_the_namespaces_that_are_watched(tmp_path: Path) -> None:

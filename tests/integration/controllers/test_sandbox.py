@@ -156,6 +156,25 @@ async def test_expiry_is_on_time_and_by_policy(policy: str) -> None:
         assert cluster.refused == []
 
 
+async def test_the_end_of_a_member_whose_pod_never_ran_is_told() -> None:
+    """Of such a member nothing else is told for a while."""
+    async with a_box_cluster() as cluster:
+        template = {"sandboxTemplateRef": {"name": "t"}}
+        pool = await cluster.api.create(POOLS, {"metadata": {"name": "pool"}, "spec": template}, "default")
+        owner = {
+            "apiVersion": pool.api_version, "kind": pool.kind, "name": "pool", "uid": pool.metadata.uid, "controller": True,
+        }  # fmt: skip
+        pod = {"nodeName": "n1", "containers": [{"name": "main", "image": "python"}]}
+        spec = {"podTemplate": {"spec": pod}, "shutdownTime": seconds(START + timedelta(seconds=10))}
+        body = {"metadata": {"name": "box", "ownerReferences": [owner]}, "spec": spec}
+        await cluster.api.create(SANDBOXES, body, "default")
+        await cluster.settle(5)
+        assert cluster.writes == ["create pods"]
+        await cluster.settle(6)
+        assert await cluster.ready() == ("False", "SandboxExpired")
+        assert cluster.writes == ["create pods", "patch_status sandboxes", "delete pods"]
+
+
 async def test_more_time_brings_an_expired_sandbox_back() -> None:
     async with a_box_cluster() as cluster:
         await cluster.make(shutdownTime=seconds(START - timedelta(seconds=1)))

@@ -242,3 +242,23 @@ async def test_a_log_with_a_hole_is_damage(tmp_path: Path) -> None:
 async def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         await Store.open(SqliteLog(tmp_path / "absent" / "store.db"))
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 64, 65, 256, 257, 600])
+async def test_rows_of_a_commit_are_few_statements(tmp_path: Path, writes: int) -> None:
+    """Every statement gives the interpreter's lock away and waits for it: up to 256 rows are one, which commits itself."""
+    log = SqliteLog(tmp_path / "store.db", Bounds(checkpoint=1 << 30, wal=1 << 31))
+    store = await Store.open(log)
+    said: list[str] = []
+    log._connection.set_trace_callback(lambda text: said.append(text.split(" ", 1)[0]))
+    await asyncio.gather(*(store.put(f"core/pods/default/{n:03}", NO_REVISION, encode) for n in range(writes)))
+    log._connection.set_trace_callback(None)
+    before = store.scan("")
+    await store.close()
+    if writes <= 64:  # more are handed over in parts
+        assert said == ["INSERT"]
+    assert said.count("INSERT") <= -(-writes // 64)
+    store = await Store.open(SqliteLog(tmp_path / "store.db"))
+    assert store.scan("") == before
+    assert len(before.records) == writes
+    await store.close()

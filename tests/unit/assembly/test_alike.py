@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from sandpool.assembly.alike import Alike
+from sandpool.assembly.alike import Alike, Once
 from sandpool.kube.api import Event, EventType
 from sandpool.loop.cache import Cache
 from sandpool.model import codec
 from sandpool.model.kinds import SANDBOXES
-from sandpool.model.labels import TEMPLATE_REF_HASH
+from sandpool.model.labels import POD_NAME, TEMPLATE_REF_HASH
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import Sandbox
 
@@ -21,6 +21,7 @@ def a_sandbox(
     mark: str | None = "0a1b",
     space: str = "default",
     more: dict[str, str] | None = None,
+    since: str = "00:00:00",
 ) -> Sandbox:
     labels = {**({} if mark is None else {TEMPLATE_REF_HASH: mark}), **(more or {})}
     owner = {"apiVersion": "x/v1", "kind": "SandboxWarmPool", "name": "p", "uid": "1", "controller": True}
@@ -30,10 +31,20 @@ def a_sandbox(
         "uid": name,
         "resourceVersion": str(revision),
         "labels": labels,
+        "annotations": {POD_NAME: name},
+        "creationTimestamp": f"2026-01-01T{since}Z",
     }
     metadata["ownerReferences"] = [owner]
     spec = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": image}]}}}
-    return codec.decode(SANDBOXES, msgspec.json.encode({"metadata": metadata, "spec": spec}))
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "R",
+        "message": "",
+        "lastTransitionTime": f"2026-01-01T{since}Z",
+    }
+    status = {"conditions": [ready], "nodeName": "far"}
+    return codec.decode(SANDBOXES, msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status}))
 
 
 def test_what_is_equal_is_kept_once_and_everything_stays_as_it_is() -> None:
@@ -67,7 +78,56 @@ def test_what_differs_is_not_shared() -> None:
         a_sandbox("e", 5, mark=None),
     ]
     for other in others:
-        assert keep(other) is other
+        kept = keep(other)
+        assert kept == other
+        assert kept.spec is other.spec
+
+
+def test_names_times_and_conditions_are_one_text_for_all() -> None:
+    keep = Alike()
+    first, second = keep(a_sandbox("a", 1, since="00:00:01")), keep(a_sandbox("b", 2, since="00:00:01"))
+    assert first.status.conditions is second.status.conditions
+    assert first.metadata.creation_timestamp is second.metadata.creation_timestamp
+    assert first.metadata.namespace is second.metadata.namespace
+    later = keep(a_sandbox("c", 3, since="00:00:02"))
+    assert later == a_sandbox("c", 3, since="00:00:02")
+    assert later.status.conditions != first.status.conditions
+    again = keep(a_sandbox("a", 4))
+    assert again.metadata.name is first.metadata.name
+    assert again.metadata.uid is first.metadata.uid
+    assert first.metadata.annotations[POD_NAME] is first.metadata.name
+
+
+def test_what_has_been_here_before_is_not_copied_again() -> None:
+    keep = Alike()
+    keep(a_sandbox("a", 1))
+    kept = keep(a_sandbox("b", 2))
+    assert keep(kept) is kept
+
+
+def test_a_claimed_one_shares_the_keys_of_its_labels() -> None:
+    keep = Alike()
+    keep(a_sandbox("a", 1))
+    more = {"agents.x-k8s.io/claim-uid": "1"}
+    claimed, other = keep(a_sandbox("b", 2, more=more)), keep(a_sandbox("c", 3, more=more))
+    for one, two in zip(claimed.metadata.labels, other.metadata.labels, strict=True):
+        assert one is two
+
+
+def test_the_table_of_equal_values_is_bounded() -> None:
+    once = Once(most=3)
+    for number in range(100):
+        assert once[number, "x"] == (number, "x")
+    assert len(once) <= 3
+    assert once[()] == ()
+
+
+def test_equal_values_are_one_and_so_are_their_parts() -> None:
+    once = Once()
+    texts = ["".join(["a", "b"]) for _ in range(3)]
+    first = once[texts[0], 1]
+    assert once[texts[1], 1] is first
+    assert once[texts[2], 2][0] is first[0]
 
 
 def test_a_cache_drops_the_echo_of_an_answer_all_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ import pytest
 from sandpool.kube.api import Api
 from sandpool.kube.counted import Counted
 from sandpool.kube.errors import AlreadyExists, NotFound
+from sandpool.kube.narrated import Narrated
 from sandpool.local.api import LocalApi
 from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
@@ -65,3 +67,14 @@ async def test_every_call_is_told_with_its_outcome(inner: Api) -> None:
         ("get", "configmaps", "NotFound"),
     ]
     assert all(took >= 0 for took in seconds)
+
+
+async def test_a_call_that_never_began_leaves_nothing_behind(inner: Api) -> None:
+    """Its task was cancelled before its first step: no call further down was made that nobody would await."""
+    told: list[str] = []
+    api = Narrated(Counted(inner, SystemClock(), lambda verb, *_: told.append(verb)))
+    task = asyncio.create_task(api.delete(POOLS, "p", "default"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == []

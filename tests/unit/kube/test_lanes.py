@@ -225,3 +225,17 @@ async def test_a_stream_of_reads_does_not_keep_a_write_from_its_token(lane: Lane
     for task in (*reads, write):
         task.cancel()
     await asyncio.wait((*reads, write))
+
+
+async def test_who_need_not_wait_is_told_so_at_once() -> None:
+    gate = a_gate(width=2)
+    assert gate.enter_now(Lane.BACKGROUND)
+    assert not gate.enter_now(Lane.BACKGROUND), "never more than half of the places"
+    assert gate.enter_now(Lane.URGENT)
+    assert not gate.enter_now(Lane.URGENT)
+    assert gate.in_flight == 2
+    gate.leave(Lane.BACKGROUND)
+    assert not gate.enter_now(Lane.BACKGROUND), "the first lane is at work"
+    gate.leave(Lane.URGENT)
+    assert gate.enter_now(Lane.BACKGROUND)
+    gate.leave(Lane.BACKGROUND)

@@ -121,7 +121,7 @@ async def test_it_comes_right_in_the_end(seed: int) -> None:
         await asyncio.sleep(3600)
         pods = [await node.get(name) for name in await node.names()]
         assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods} == wanted
-        assert {condition(pod, "Ready") for pod in pods} == {"True"}
+        assert {condition(pod, "Ready") for pod in pods} <= {"True"}  # there may be none
         assert len({pod["status"]["podIP"] for pod in pods}) == len(pods)
         assert {seen.uid: seen.address for seen in node.backend.running()} == {
             pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in pods

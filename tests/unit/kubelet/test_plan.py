@@ -73,8 +73,11 @@ TABLE: dict[str, tuple[Plan, list[str]]] = {
     "no node yet": (plan(pod(node="")), ["Bind"]),
     "placed, not seen yet": (plan(pod(node=""), binding=True), []),
     "without a node, leaving": (plan(pod(node="", metadata=leaving(None))), []),
-    "new": (plan(pod()), ["Start", "Publish"]),
-    "new, with an earlier one of its name": (plan(pod(), strays=(READY,)), ["Stop", "Start", "Publish"]),
+    "new": (plan(pod()), ["Start"]),
+    "new, with an earlier one of its name": (plan(pod(), strays=(READY,)), ["Stop", "Start"]),
+    "new, runs at once": (plan(pod(), seen=READY), ["Publish"]),
+    "new, on its way": (plan(pod(), seen=seen(Waiting())), []),
+    "new, over": (plan(pod(restartPolicy="Never"), seen=seen(Exit(0, NOW))), ["Publish"]),
     "accepted, then forgotten": (plan(ACCEPTED), ["Start"]),
     "starting": (
         plan(ACCEPTED, seen=Running(UID, Key("default", "p"), containers=(RunningContainer("main", Waiting()),))),
@@ -119,6 +122,16 @@ def test_a_difference_that_nobody_waits_for_waits_for_company() -> None:
     assert (later.steps, later.again_at, later.holds) == ((), at(1), True)
     due = plan(ACCEPTED, at(1), seen=UNREADY, held_since=NOW)
     assert (words(due), due.again_at, due.holds) == (["Publish"], None, False)
+
+
+def test_a_new_pod_that_takes_long_says_that_it_is_being_started() -> None:
+    start = plan(pod())
+    assert (start.again_at, start.holds) == (at(0.5), True)
+    for one in (seen(Waiting()), UNREADY):
+        waits = plan(pod(), at(0.2), seen=one, held_since=NOW)
+        assert (waits.steps, waits.again_at, waits.holds) == ((), at(0.5), True)
+        told = plan(pod(), at(0.5), seen=one, held_since=NOW)
+        assert (words(told), told.again_at, told.holds) == (["Publish"], None, False)
 
 
 def test_a_restart_is_looked_for_when_it_is_due() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.kube.api import Event, EventType, Preconditions, Propagation
+from sandpool.kube.api import Batched, Event, EventType, Preconditions, Propagation
 from sandpool.kube.errors import Conflict, Gone, Invalid, NotFound, Unavailable
 from sandpool.local.api import LocalApi
 from sandpool.local.store.history import Remember
@@ -190,3 +190,19 @@ async def test_time_is_the_clocks(api: LocalApi, b: Bench) -> None:
     b.advance(90)
     made = await api.create(kinds.CLAIMS, claim(), "default")
     assert made.metadata.creation_timestamp == START + timedelta(seconds=90)
+
+
+async def test_a_batch_is_all_that_has_come(api: LocalApi, b: Bench) -> None:
+    async with api.watch(kinds.CONFIG_MAPS, "default", since=b.store.revision, timeout=0.2) as events:
+        assert isinstance(events, Batched)
+        for name in "abc":
+            await api.create(kinds.CONFIG_MAPS, config_map(name), "default")
+        first = await anext(events)
+        await api.create(kinds.CONFIG_MAPS, config_map("d"), "default")
+        rest = [await anext(events), await anext(events)]
+        batch = await events.batch()
+        found = [event.object.metadata.name for event in (first, *rest, *batch) if event.object]
+        assert found == ["a", "b", "c", "d"]
+        assert [event.type for event in await events.batch()] == [EventType.BOOKMARK]
+        assert await events.batch() == ()
+        assert [event async for event in events] == []

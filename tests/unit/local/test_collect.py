@@ -396,3 +396,24 @@ async def test_one_object_that_nobody_foresaw(b: Bench) -> None:
         await quiet(b.store)
         clock.advance(1)
         await until(lambda: b.names_of(kinds.CONFIG_MAPS) == [])
+
+
+async def test_what_its_owners_hold_is_not_even_judged(
+    b: Bench, collecting: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Uid] = []
+    judge = collecting._judge
+
+    async def told(uid: Uid) -> Uid | None:
+        judged.append(uid)
+        return await judge(uid)
+
+    monkeypatch.setattr(collecting, "_judge", told)
+    owner = await b.create(kinds.CLAIMS, claim("owner"))
+    child = await b.create(kinds.CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
+    await b.patch(kinds.CONFIG_MAPS, "child", {"data": {"x": "y"}})
+    await quiet(b.store)
+    assert judged == []
+    await b.delete(kinds.CLAIMS, "owner")
+    await until(lambda: b.absent(kinds.CONFIG_MAPS, "child"))
+    assert judged == [child["metadata"]["uid"]]

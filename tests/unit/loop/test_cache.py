@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+import msgspec
+
 from sandpool.kube.api import Event, EventType
 from sandpool.loop.cache import Cache
 from sandpool.loop.index import controller_of, label_of, namespace_of, owners_of
@@ -196,6 +198,31 @@ def test_indexes_follow_every_change_and_cost_no_copies() -> None:
     assert next(iter(controllers.get(Uid("q")))) is cache.get(A)
 
 
+def test_who_asks_for_the_same_index_shares_it() -> None:
+    cache = Cache(THINGS)
+    assert cache.index(controller_of) is cache.index(controller_of)
+    assert cache.index(controller_of) is not cache.index(owners_of)
+
+
+def test_an_index_holds_one_object_as_itself_and_several_by_key() -> None:
+    cache = Cache(THINGS)
+    colours = cache.index(label_of("colour"))
+    cache.replace([thing(1)], Revision(1))
+    assert list(colours.get("red")) == [cache.get(A)]
+    cache.apply(event(thing(2)))
+    assert list(colours.get("red")) == [cache.get(A)], "the newest state of it"
+    cache.apply(event(thing(3, "b"), EventType.ADDED))
+    assert [obj.metadata.name for obj in colours.get("red")] == ["a", "b"]
+    assert colours.count("red") == 2
+    cache.apply(event(thing(4), EventType.DELETED))
+    assert [obj.metadata.name for obj in colours.get("red")] == ["b"]
+    cache.apply(event(thing(5, "b", colour="blue")))
+    assert (colours.count("red"), colours.count("blue")) == (0, 1)
+    assert set(colours.values()) == {"blue"}
+    cache.apply(event(thing(6, "b", colour="blue"), EventType.DELETED))
+    assert not colours.values()
+
+
 async def test_reached_waits_for_the_watch_not_for_answers() -> None:
     cache = Cache(THINGS)
     cache.replace([], Revision(1))
@@ -222,3 +249,30 @@ def test_a_server_that_went_back_may_use_a_revision_again_for_something_else() -
     shown = cache.get(A)
     assert shown is not None
     assert shown.metadata.labels["colour"] == "blue"
+
+
+def test_events_that_come_together_are_steps_of_their_own_and_one_advance() -> None:
+    cache = Cache(THINGS)
+    cache.replace([thing(1)], Revision(1))
+    steps, reached = recorded(cache), list[int]()
+    for revision in (2, 4):
+        cache.when_reached(Revision(revision), lambda: reached.append(cache.revision))
+    cache.apply_all([event(thing(2)), event(thing(3, "b"), EventType.ADDED), event(thing(4), EventType.DELETED)])
+    assert steps == [(None, 1), (1, 2), (None, 3), (2, None)]
+    assert reached == [4, 4]
+    cache.apply_all([event(thing(2)), event(thing(5, "b"))])
+    assert steps[4:] == [(3, 5)], "said twice, it does not bring back what has been deleted since"
+
+
+def test_an_answer_told_again_is_not_taken_for_news_where_less_than_it_is_kept() -> None:
+    kept: list[PartialObject] = []
+
+    def keep(obj: PartialObject) -> PartialObject:
+        kept.append(obj)
+        return msgspec.structs.replace(obj, kind="kept")
+
+    cache = Cache(THINGS, keep=keep)
+    cache.replace([], Revision(1))
+    cache.learn(thing(2))
+    cache.apply(event(thing(2), EventType.ADDED))
+    assert len(kept) == 1

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import sys
+import weakref
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from itertools import pairwise
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -537,3 +541,47 @@ async def test_what_is_left_waits_until_others_are_done_and_joins_what_comes_mea
     assert [(key, round(at - bench.ran[0][1], 3)) for key, at in bench.ran] == [("a", 0.0), ("a", 0.5)]
     (entry,) = bench.story.of(("test", "a"))
     assert entry.trigger == "user+news"
+
+
+async def test_a_reconcile_that_does_nothing_takes_few_calls() -> None:
+    """What every reconcile pays, whatever it does: Python functions from the wake to the story."""
+    bench = Bench([])
+    calls = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "/sandpool/" in frame.f_code.co_filename
+
+    async def work() -> None:
+        await asyncio.sleep(1)
+        for key in range(200):
+            bench.controller.wake(str(key), "test")
+        sys.setprofile(count)
+        await asyncio.sleep(1)
+        sys.setprofile(None)
+
+    await bench.run(1, work)
+    assert len(bench.ran) == 200
+    assert calls / 200 < 30
+
+
+async def test_a_failure_leaves_no_circle_behind() -> None:
+    """Else each would wait for the collector of cycles, with all that its frames hold."""
+    failures: list[weakref.ref[Exception]] = []
+
+    class Mine(Conflict):
+        def __init__(self) -> None:
+            super().__init__("somebody was faster")
+            failures.append(weakref.ref(self))
+
+    async def fail() -> Done:
+        raise Mine
+
+    bench = Bench([fail, fail])
+    bench.controller.wake("k", "test")
+    gc.disable()
+    try:
+        await bench.run(5)
+        assert [failure() for failure in failures] == [None, None]
+    finally:
+        gc.enable()

@@ -67,3 +67,22 @@ async def test_what_it_caught_itself_ends_as_it_likes() -> None:
         return "not reached"
 
     assert await asyncio.create_task(stubborn()) == "expired True"
+
+
+async def test_one_limit_is_for_all_that_a_task_does_one_after_the_other() -> None:
+    deadlines = Deadlines(LoopClock(START), 10.0)
+
+    async def worker() -> list[str]:
+        limit, ends = deadlines.limit(), []
+        for seconds in (9, 50, 9, 50):
+            try:
+                with limit:
+                    await asyncio.sleep(seconds)
+                ends.append(f"done {limit.expired}")
+            except TimeoutError:
+                ends.append(f"timeout {limit.expired}")
+        return ends
+
+    assert await asyncio.create_task(worker()) == ["done False", "timeout True"] * 2
+    assert not deadlines.running
+    deadlines.close()

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from sandpool.kube.api import Event
 from sandpool.kube.errors import BadRequest, ConfigError, Forbidden, Gone, Refused, TooManyRequests
 from sandpool.local.store.history import Remember
 from sandpool.loop.cache import Cache
@@ -281,3 +282,32 @@ async def test_credentials_that_cannot_be_renewed_now_do_not_end_it() -> None:
             await asyncio.sleep(0.1)
             assert isinstance(reflector.trouble, ConfigError)
             await reflector.cache.synced.wait()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_what_comes_together_is_taken_together(streaming: bool) -> None:
+    """From an Api that hands out batches: all that a commit brought is one call of the cache."""
+    taken: list[int] = []
+
+    class Counting(Cache[ConfigMap]):
+        def apply_all(self, events: Iterable[Event[ConfigMap]]) -> None:
+            batch = list(events)
+            taken.append(len(batch))
+            super().apply_all(batch)
+
+    async with a_cluster() as flaky:
+        api = flaky._api
+        await api.create(CONFIG_MAPS, {"metadata": {"name": "first"}}, "default")
+        cache = Counting(CONFIG_MAPS)
+        reflector = Reflector(api, cache, LoopClock(START), Metrics(), half, pace=Pace(streaming=streaming))
+        task = asyncio.create_task(reflector.run())
+        await cache.synced.wait()
+        await asyncio.sleep(0.01)
+        made = (api.create(CONFIG_MAPS, {"metadata": {"name": f"m{n}"}}, "default") for n in range(20))
+        await asyncio.gather(*made)
+        await asyncio.sleep(0.01)
+        assert names(cache) == await server_names(flaky)
+        assert sum(taken) == 20
+        assert len(taken) <= 2
+        task.cancel()
+        await asyncio.wait([task])

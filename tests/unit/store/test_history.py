@@ -178,3 +178,15 @@ async def test_news_that_come_while_a_wait_is_given_up_are_kept() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert revisions(await watcher.changes()) == [feed.revision]
+
+
+async def test_one_batch_wakes_everybody_whom_it_concerns_once() -> None:
+    feed = Feed()
+    prefixes = ("", "core/", "core/pods/", "core/pods/one/", "core/pods/two/", "core/nodes/", "core/secrets/")
+    waits = [asyncio.create_task(feed.history.watch(prefix, NO_REVISION).changes()) for prefix in prefixes]
+    await asyncio.sleep(0)
+    feed.add("core/pods/one/a", "core/nodes/n", "core/pods/two/a", "core/pods/one/b", "core/pods/two/b")
+    await asyncio.sleep(0)
+    found = [revisions(wait.result()) if wait.done() else None for wait in waits]
+    assert found == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 4], [3, 5], [2], None]
+    waits[-1].cancel()

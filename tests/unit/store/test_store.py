@@ -110,6 +110,23 @@ async def test_a_failed_commit_fails_all_that_followed_and_newest_falls_back() -
         await store.durable(Revision(3))
 
 
+async def test_what_is_being_decided_about_a_key_is_known_until_it_is_durable() -> None:
+    store, log = await a_held_store()
+    assert store.deciding(KEY) == NO_REVISION
+    made = store.put(KEY, NO_REVISION, encode)
+    assert store.deciding(KEY) == 1
+    log.commit(1)
+    assert store.deciding(KEY) == NO_REVISION
+    leaving = store.delete(KEY, (await made).revision, encode)
+    assert store.newest(KEY) is None
+    assert store.deciding(KEY) == 2
+    log.fail()
+    with pytest.raises(StoreFailed):
+        await leaving
+    assert store.deciding(KEY) == NO_REVISION
+    assert store.newest(KEY) is not None
+
+
 async def test_durable_waits_for_exactly_its_revision() -> None:
     store, log = await a_held_store()
     for expected in range(3):

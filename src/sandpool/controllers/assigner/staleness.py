@@ -33,6 +33,7 @@ class Staleness:
         self._templates = templates
         self._hashes: dict[Key, tuple[Uid, int, str]] = {}
         self._judged: dict[Uid, _Judged] = {}
+        self._last: _Judged | None = None  # the members of a pool are judged alike: it is kept once
         templates.subscribe(self._template)
 
     def template_of(self, pool: SandboxWarmPool) -> SandboxTemplate | None:
@@ -65,7 +66,10 @@ class Staleness:
         if known is not None and known[:4] == (of.uid, of.generation, meta.generation, meta.labels):
             return known.stale
         answer = stale(sandbox, template, self.blueprint(template), self.defaults)
-        self._judged[meta.uid] = _Judged(of.uid, of.generation, meta.generation, meta.labels, answer)
+        judged = _Judged(of.uid, of.generation, meta.generation, meta.labels, answer)
+        if judged != self._last:
+            self._last = judged
+        self._judged[meta.uid] = self._last
         return answer
 
     @property

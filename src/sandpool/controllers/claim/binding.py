@@ -10,34 +10,39 @@ from datetime import datetime
 
 import msgspec
 
-from sandpool.model.claim import BoundSandbox, SandboxClaim
+from sandpool.model.claim import BoundSandbox, SandboxClaim, SandboxClaimStatus
 from sandpool.model.conditions import Condition, Truth, find, put, without
 from sandpool.model.patches import Json, Patch, json_patch
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 
 
-def binding(claim: SandboxClaim, sandbox: Sandbox, now: datetime, *, has_status: bool | None = None) -> Patch:
+def binding(claim: SandboxClaim, bound: SandboxClaimStatus, *, has_status: bool | None = None) -> Patch:
     """`has_status`: whether the server's claim has a status, even an empty one, which looks like none from here. Without it
     a claim that shows nothing is taken to have none; if that fails although nothing is bound, the other form is right."""
     status = claim.status
-    bound = as_json(BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips))
-    conditions = as_json(bound_conditions(claim, sandbox, now))
+    sandbox, conditions = as_json(bound.sandbox), as_json(bound.conditions)
     if has_status is None:
         has_status = bool(status.conditions) or status.sandbox is not None
     same_claim = {"op": "test", "path": "/metadata/uid", "value": str(claim.metadata.uid)}
     if not has_status:
-        value = {"sandbox": bound, "conditions": conditions}
+        value = {"sandbox": sandbox, "conditions": conditions}
         unbound = {"op": "test", "path": "/status", "value": None}
         return json_patch([same_claim, unbound, {"op": "add", "path": "/status", "value": value}])
     return json_patch(
         [
             same_claim,
             bound_as_seen(status.sandbox),
-            {"op": "add", "path": "/status/sandbox", "value": bound},
+            {"op": "add", "path": "/status/sandbox", "value": sandbox},
             {"op": "add", "path": "/status/conditions", "value": conditions},
         ]
     )
+
+
+def bound_status(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> SandboxClaimStatus:
+    """What the binding says."""
+    bound = BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips)
+    return SandboxClaimStatus(conditions=bound_conditions(claim, sandbox, now), sandbox=bound)
 
 
 def bound_conditions(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> tuple[Condition, ...]:
@@ -66,4 +71,4 @@ def bound_as_seen(seen: BoundSandbox | None) -> dict[str, Json]:
 
 
 def as_json(value: object) -> Json:
-    return msgspec.json.decode(msgspec.json.encode(value))
+    return msgspec.to_builtins(value)

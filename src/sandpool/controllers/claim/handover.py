@@ -12,7 +12,7 @@ from typing import TypeVar
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Member, Woken
 from sandpool.controllers.claim import settle
-from sandpool.controllers.claim.binding import binding, bound_conditions
+from sandpool.controllers.claim.binding import binding, bound_status
 from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.status import is_shown
@@ -22,7 +22,7 @@ from sandpool.kube.lanes import finishing
 from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
 from sandpool.loop.writes import Writes
-from sandpool.model.claim import BoundSandbox, SandboxClaim, SandboxClaimStatus
+from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.metadata import Uid
 from sandpool.model.sandbox import Sandbox
@@ -144,12 +144,9 @@ class Handover:
     async def _binding(
         self, claim: SandboxClaim, sandbox: Sandbox, form: bool
     ) -> settle.Bound | settle.Surplus | settle.ClaimGone | settle.Rebind | settle.Surface:
-        meta, now = claim.metadata, self._clock.now()
-        self._memory.of(claim).told = SandboxClaimStatus(
-            conditions=bound_conditions(claim, sandbox, now),
-            sandbox=BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips),
-        )
-        patch = binding(claim, sandbox, now, has_status=form)
+        meta = claim.metadata
+        self._memory.of(claim).told = told = bound_status(claim, sandbox, self._clock.now())
+        patch = binding(claim, told, has_status=form)
         with finishing():  # before the transfers of others: who has a sandbox should know it
             bound = await outcome_of(self._writes.patch_status(CLAIMS, meta.name, patch, meta.namespace))
         step = settle.after_binding(bound)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from sandpool.controllers.measures.names import Names
 from sandpool.controllers.measures.sandboxes import launch_type
+from sandpool.controllers.measures.series import Series
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.model import labels, times
@@ -36,10 +37,11 @@ def is_ready(claim: SandboxClaim) -> bool:
 
 
 class ClaimTimes:
-    def __init__(self, sandboxes: Cache[Sandbox], clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, sandboxes: Cache[Sandbox], clock: Clock, metrics: Metrics, series: Series) -> None:
         self._sandboxes = sandboxes
         self._clock = clock
         self._metrics = metrics
+        self._series = series
         self._since: dict[Uid, float] = {}
 
     def __len__(self) -> int:
@@ -62,18 +64,19 @@ class ClaimTimes:
 
     def _count(self, claim: SandboxClaim, seconds: float, names: Names) -> None:
         metrics, key, launch = self._metrics, pool_key(claim), self._launch(claim)
-        metrics.claim_seconds.labels(*names.pool(key), launch).observe(seconds)
+        series = self._series.of
+        series(metrics.claim_seconds, *names.pool(key), launch).observe(seconds)
         by = (launch, names.template(key))
-        metrics.claim_controller_startup.labels(*by).observe(seconds * 1e3)
+        series(metrics.claim_controller_startup, *by).observe(seconds * 1e3)
         now, notes = self._clock.now(), claim.metadata.annotations
         asked = elapsed(notes.get(labels.CLIENT_FIRST_REQUESTED_AT), claim, now)
         if asked is not None:
-            metrics.claim_client_startup.labels(*by).observe(asked * 1e3)
+            series(metrics.claim_client_startup, *by).observe(asked * 1e3)
         # Without a webhook that writes it down, a claim is admitted when it is seen.
         admission = notes.get(labels.WEBHOOK_FIRST_OBSERVED_AT)
         admitted = elapsed(admission, claim, now) if admission else seconds
         if admitted is not None:
-            metrics.claim_startup.labels(*by).observe(admitted * 1e3)
+            series(metrics.claim_startup, *by).observe(admitted * 1e3)
 
     def _launch(self, claim: SandboxClaim) -> str:
         bound = claim.status.sandbox

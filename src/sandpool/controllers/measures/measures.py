@@ -13,6 +13,7 @@ from sandpool.controllers.measures.claims import LAUNCHES, ClaimTimes
 from sandpool.controllers.measures.names import MOST, Names
 from sandpool.controllers.measures.pools import PoolBook
 from sandpool.controllers.measures.sandboxes import Census, claim_of
+from sandpool.controllers.measures.series import Series
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.model.claim import SandboxClaim
@@ -46,8 +47,9 @@ class Measures:
         self._claims, self._sandboxes, self._pools = claims, sandboxes, pools
         self._metrics = metrics
         self._leading = leading
-        self._times = ClaimTimes(sandboxes, clock, metrics)
-        self._census = Census(clock, metrics)
+        self._series = Series()
+        self._times = ClaimTimes(sandboxes, clock, metrics, self._series)
+        self._census = Census(clock, metrics, self._series)
         self._book = PoolBook(pools, assigner)
         self._names = Names(
             pools,
@@ -77,18 +79,18 @@ class Measures:
                 self._metrics.claim_seconds.labels(*key, launch)
 
     def _sandbox(self, old: Sandbox | None, new: Sandbox | None) -> None:
-        self._census.step(old, new)
-        if new is None:
+        before, after = self._census.step(old, new)
+        if new is None or after is None:
             if old is not None:
                 self._census.end(old)
             return
-        if old is None:
+        if before is None:
             if not self._live(self._sandboxes):
                 return
-            self._census.begin(new)
+            self._census.begin(new, after)
         else:
-            self._census.follow(new, self._names, self._leading())
-        if claim_of(old) is None:
+            self._census.follow(new, after, self._names, self._leading())
+        if after.owner == SandboxClaim.kind and (before is None or before.owner != SandboxClaim.kind):
             self._handed(new)
 
     def _handed(self, sandbox: Sandbox) -> None:
@@ -120,10 +122,12 @@ class Measures:
 
     def _end_pool(self, key: Key) -> None:
         self._book.end(key)
+        self._series.forget()
         self._metrics.claim_seconds.remove_by_labels({"namespace": key.namespace, "pool": key.name})
 
     def _end_template(self, name: str) -> None:
         metrics = self._metrics
+        self._series.forget()
         for histogram in (
             metrics.claim_startup,
             metrics.claim_controller_startup,
@@ -133,4 +137,5 @@ class Measures:
             histogram.remove_by_labels({"sandbox_template": name})
 
     def _end_namespace(self, name: str) -> None:
+        self._series.forget()
         self._metrics.creation.remove_by_labels({"namespace": name})

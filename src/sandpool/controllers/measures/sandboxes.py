@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from sandpool.controllers.measures.names import Names, tally
+from sandpool.controllers.measures.series import Series
 from sandpool.loop.clock import Clock
 from sandpool.model import labels
 from sandpool.model.claim import SandboxClaim
@@ -26,6 +27,7 @@ from sandpool.telemetry.metrics import Metrics
 
 NO_TEMPLATE = "unknown"  # the contract's word where it counts sandboxes
 OWNERS = (SandboxClaim.kind, SandboxWarmPool.kind)
+_OF_GROUP = f"{GROUP}/"  # of any version
 
 
 class Sort(NamedTuple):
@@ -47,8 +49,13 @@ def launch_type(sandbox: Sandbox) -> str:
 
 def owner_of(sandbox: Sandbox) -> OwnerReference | None:
     """The claim or pool that controls it, whatever version the reference has."""
-    owner = sandbox.metadata.controller
-    return owner if owner is not None and owner.group == GROUP and owner.kind in OWNERS else None
+    owners = sandbox.metadata.owner_references
+    if not owners:
+        return None
+    owner = owners[0] if owners[0].controller else sandbox.metadata.controller  # nearly always the first
+    if owner is None or owner.kind not in OWNERS or not owner.api_version.startswith(_OF_GROUP):
+        return None
+    return owner
 
 
 def claim_of(sandbox: Sandbox | None) -> OwnerReference | None:
@@ -73,13 +80,13 @@ def sort_of(sandbox: Sandbox) -> Sort:
         launch_type(sandbox),
         meta.annotations.get(labels.TEMPLATE_REF, ""),
         "None" if owner is None else owner.kind,
-        labels.created_by(meta.labels.get(labels.CREATED_BY, "")).value,
+        str.__str__(labels.created_by(meta.labels.get(labels.CREATED_BY, ""))),
         _state(sandbox, ready, expired),
     )
 
 
 def _state(sandbox: Sandbox, ready: bool, expired: bool) -> str:
-    if sandbox.metadata.leaving:
+    if sandbox.metadata.deletion_timestamp is not None:
         return "leaving"
     if expired:
         return "expired"
@@ -91,8 +98,9 @@ def _state(sandbox: Sandbox, ready: bool, expired: bool) -> str:
 
 
 class Census:
-    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, clock: Clock, metrics: Metrics, series: Series) -> None:
         self._clock = clock
+        self._series = series
         self._seconds = metrics.creation
         self._sorts: dict[Sort, int] = {}
         self._namespaces: dict[str, int] = {}
@@ -105,30 +113,37 @@ class Census:
     def lives(self, namespace: str) -> bool:
         return namespace in self._namespaces
 
-    def step(self, old: Sandbox | None, new: Sandbox | None) -> None:
+    def step(self, old: Sandbox | None, new: Sandbox | None) -> tuple[Sort | None, Sort | None]:
+        """The answer is what it was and what it is."""
         before, after = None if old is None else sort_of(old), None if new is None else sort_of(new)
         if before == after:
-            return
-        for sort, by in ((after, 1), (before, -1)):
-            if sort is not None:
-                tally(self._sorts, sort, by)
-                tally(self._namespaces, sort.namespace, by)
+            return before, after
+        if after is not None:
+            self._sorts[after] = self._sorts.get(after, 0) + 1
+        if before is not None:
+            tally(self._sorts, before, -1)
+        if old is None and new is not None:
+            tally(self._namespaces, new.metadata.namespace, 1)
+        elif new is None and old is not None:
+            tally(self._namespaces, old.metadata.namespace, -1)
+        return before, after
 
-    def begin(self, sandbox: Sandbox) -> None:
+    def begin(self, sandbox: Sandbox, sort: Sort) -> None:
         """It is new: from now on it is timed."""
-        if not is_ready(sandbox):
+        if not sort.ready:
             self._since[sandbox.metadata.uid] = self._clock.monotonic()
 
-    def follow(self, sandbox: Sandbox, names: Names, counted: bool) -> None:
+    def follow(self, sandbox: Sandbox, sort: Sort, names: Names, counted: bool) -> None:
         """It has changed. One that is suspended before it was ever Ready says nothing about how long a start takes."""
         uid = sandbox.metadata.uid
         if uid not in self._since:
             return
-        if is_ready(sandbox):
+        if sort.ready:
             seconds = self._clock.monotonic() - self._since.pop(uid)
             if counted:
                 where = names.namespace(sandbox.metadata.namespace)
-                self._seconds.labels(where, launch_type(sandbox), self._template(sandbox, names)).observe(seconds * 1e3)
+                template = names.template_named(sort.namespace, sort.template, NO_TEMPLATE)
+                self._series.of(self._seconds, where, sort.launch, template).observe(seconds * 1e3)
         elif sandbox.spec.suspended:
             del self._since[uid]
 
@@ -146,10 +161,6 @@ class Census:
             contract[line] = contract.get(line, 0) + count
         yield families.SANDBOXES, states
         yield families.CONTRACT_SANDBOXES, contract
-
-    def _template(self, sandbox: Sandbox, names: Names) -> str:
-        said = sandbox.metadata.annotations.get(labels.TEMPLATE_REF, "")
-        return names.template_named(sandbox.metadata.namespace, said, NO_TEMPLATE)
 
 
 def _word(value: bool) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
 
-Job = Callable[[], Awaitable[bool]]
+Job = Callable[[], Coroutine[Any, Any, bool]]
 """Answers whether it did what it should. Raises only for bugs."""
 
 
@@ -28,12 +29,8 @@ async def run(jobs: Sequence[Job], first: int, most: int) -> bool:
             done = [await batch[0]()]
         else:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_awaited(job)) for job in batch]
+                tasks = [group.create_task(job()) for job in batch]
             done = [task.result() for task in tasks]
         if not all(done):
             return False
     return True
-
-
-async def _awaited(job: Job) -> bool:
-    return await job()

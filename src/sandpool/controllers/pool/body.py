@@ -19,11 +19,16 @@ from sandpool.model.template import SandboxTemplate
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """No vowels, so that no words come out; nothing that is easily taken for something else."""
 RANDOM = 8
+_SUFFIXES = len(ALPHABET) ** RANDOM
 
 
 def member_name(pool: str, random: Callable[[], float]) -> str:
-    """A name that a pod, its host name and a Service can have, too: long names of pools are cut."""
-    suffix = "".join(ALPHABET[int(random() * len(ALPHABET))] for _ in range(RANDOM))
+    """A name that a pod, its host name and a Service can have, too: long names of pools are cut. One draw is enough for it: a
+    random number has more digits than there are suffixes."""
+    number, suffix = int(random() * _SUFFIXES), ""
+    for _ in range(RANDOM):
+        number, digit = divmod(number, len(ALPHABET))
+        suffix += ALPHABET[digit]
     return f"{pool[: MAX_LABEL - RANDOM - 1].rstrip('-.')}-{suffix}"
 
 

@@ -7,7 +7,8 @@ in which the cache learns of it. Staleness is judged when a member changes, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sandpool.controllers.assigner.read import owning_pool
 from sandpool.controllers.assigner.staleness import Staleness

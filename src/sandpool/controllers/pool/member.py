@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from functools import lru_cache
+
+import msgspec
 
 from sandpool.model import labels
 from sandpool.model.conditions import Truth, find
@@ -34,9 +35,10 @@ STALE_UNREADY = (Rank.STALE_UNPLACED, Rank.STALE_UNREADY)
 FRESH_UNREADY = (Rank.FRESH_UNPLACED, Rank.FRESH_UNREADY)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """`since`: from when on it could have become Ready and is not. `placed`: the scheduler did not say that there is no node."""
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """`since`: from when on it could have become Ready and is not. `placed`: the scheduler did not say that there is no node.
+
+    A struct that the cycle collector does not see: a pool has thousands, and each step of one makes another."""
 
     uid: Uid
     name: str

@@ -13,6 +13,9 @@ from sandpool.controllers.pool.member import FRESH_UNREADY, STALE_UNREADY, Membe
 from sandpool.model.metadata import Uid
 
 Placed = tuple[datetime, Uid]
+_READY = (Rank.STALE_READY, Rank.FRESH_READY)
+_FRESH = (*FRESH_UNREADY, Rank.FRESH_READY)
+_STALE = (*STALE_UNREADY, Rank.STALE_READY)
 _LAST = Uid(chr(0x10FFFF))  # sorts behind every uid
 
 
@@ -46,7 +49,10 @@ class Roster:
 
     def count(self, ranks: Iterable[Rank]) -> int:
         """How many members of these ranks stay."""
-        return sum(len(self._ranks[rank]) for rank in ranks)
+        found = 0
+        for rank in ranks:
+            found += len(self._ranks[rank])
+        return found
 
     @property
     def staying(self) -> int:
@@ -54,15 +60,15 @@ class Roster:
 
     @property
     def ready(self) -> int:
-        return self.count((Rank.STALE_READY, Rank.FRESH_READY))
+        return self.count(_READY)
 
     @property
     def fresh(self) -> int:
-        return self.count((*FRESH_UNREADY, Rank.FRESH_READY))
+        return self.count(_FRESH)
 
     @property
     def stale(self) -> int:
-        return self.count((*STALE_UNREADY, Rank.STALE_READY))
+        return self.count(_STALE)
 
     def of(self, ranks: Iterable[Rank]) -> Iterator[Member]:
         """The members of these ranks that stay, rank by rank, the youngest first."""

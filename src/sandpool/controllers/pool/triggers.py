@@ -34,17 +34,13 @@ def wake_after(
         return 0.0
     if old is None:
         return None if ours else 0.0
-    if _decisive(old) != _decisive(new):
+    if (old.leaving, old.stale, old.marked) != (new.leaving, new.stale, new.marked):
         return 0.0
     if old.ready != new.ready:
         edge = roster.ready == (1 if new.ready else 0)
         full = told_empty and roster.ready == roster.staying
         return 0.0 if edge or full or roster.stale else moment
     return moment if (old.since, old.placed, old.said) != (new.since, new.placed, new.said) else None
-
-
-def _decisive(member: Member) -> tuple[bool, ...]:
-    return member.leaving, member.stale, member.marked
 
 
 class Triggers:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandpool.controllers.sandbox.observe import Found
-from sandpool.controllers.sandbox.status import Trouble
+from sandpool.controllers.sandbox.status import NO_TROUBLE, Trouble
 from sandpool.controllers.sandbox.steps import Change, Create, Delete, Plan, Step
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, SandpoolError, TooManyRequests, Unreachable
@@ -26,6 +26,8 @@ class Outcome:
     made: bool = False  # something came into being
 
     def trouble(self, plan: Plan) -> Trouble:
+        if not (plan.refused or self.refused or self.failed or self.pod_unknown):
+            return NO_TROUBLE
         return Trouble((*plan.refused, *self.refused), tuple(self.failed), self.pod_unknown)
 
     @property
@@ -52,10 +54,11 @@ class Outcome:
 
 
 async def apply(writes: Api, namespace: str, plan: Plan, still: Callable[[], bool] = lambda: True) -> Outcome:
-    """`still` is asked before each step: while another one was under way, the sandbox may have been told something else."""
+    """`still` is asked before each step but the first: while another one was under way, the sandbox may have been told something
+    else. Before the first nothing was waited for since the plan was made."""
     outcome = Outcome()
-    for step in plan.steps:
-        if not still():
+    for index, step in enumerate(plan.steps):
+        if index and not still():
             note("the sandbox is not what it was: decided anew")
             break
         if isinstance(step, Create) and step.gated and not outcome.complete:

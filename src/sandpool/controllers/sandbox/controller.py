@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sandpool.controllers.sandbox.apply import Outcome, apply
-from sandpool.controllers.sandbox.memory import Memory
+from sandpool.controllers.sandbox.memory import Memory, Notes
 from sandpool.controllers.sandbox.news import news
 from sandpool.controllers.sandbox.observe import Caches, Found, Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.plan import plan_sandbox
-from sandpool.controllers.sandbox.status import beginning, expired_status, status_of, status_patch, urgent
+from sandpool.controllers.sandbox.status import (
+    Trouble,
+    beginning,
+    expired_status,
+    status_of,
+    status_patch,
+    unborn,
+    urgent,
+)
 from sandpool.controllers.sandbox.steps import Plan, decided_on
 from sandpool.controllers.sandbox.triggers import Triggers
 from sandpool.controllers.sandbox.view import SandboxView, pooled
@@ -66,61 +74,76 @@ class SandboxController:
         view = self._observer.view(key)
         if view is None or view.sandbox.metadata.leaving:
             return Done()  # what it controls is collected with it
-        plan = await self._decided(key, view)
+        view, plan = await self._decided(key, view)
+        if not plan.steps:  # nothing was waited for since: what was seen then is what is
+            return await self._concluded(view, plan, Outcome())
         outcome = await self._applied(key, plan)
         if outcome.found:
             plan, outcome = await self._settled(key, plan, outcome)
         after = self._observer.view(key, outcome.found)
-        wait = None if after is None else await self._publish(after, plan, outcome)
+        # Another sandbox now, or one that wants something else: that has woken us already.
+        same = after is not None and decided_on(after.sandbox) == plan.decided_on
+        return await self._concluded(after if same else None, plan, outcome)
+
+    async def _concluded(self, view: SandboxView | None, plan: Plan, outcome: Outcome) -> Done:
+        wait = None if view is None else await self._publish(view, plan, outcome)
         outcome.raise_all()
         return Done(again_at=plan.look_again_at, again_after=wait)
 
-    async def _decided(self, key: Key, view: SandboxView) -> Plan:
-        """What to do. An end is told before anything is torn down; then it is decided anew, on what the telling left."""
+    async def _decided(self, key: Key, view: SandboxView) -> tuple[SandboxView | None, Plan]:
+        """What to do, and the view that it was decided on; none if the sandbox is gone. An end is told before anything is torn
+        down; then it is decided anew, on what the telling left."""
         now = self._clock.now()
         plan = plan_sandbox(view, self._options, now)
-        if plan.expired:
-            await self._publish(view, plan, Outcome())
-            told = self._observer.view(key)
-            return Plan() if told is None else plan_sandbox(told, self._options, now)
-        return await self._confirmed(key, plan)
+        if not plan.expired:
+            return await self._confirmed(key, view, plan)
+        await self._publish(view, plan, Outcome())
+        told = self._observer.view(key)
+        return (None, Plan()) if told is None else (told, plan_sandbox(told, self._options, now))
 
-    async def _confirmed(self, key: Key, plan: Plan, found: Iterable[Found] = ()) -> Plan:
+    async def _confirmed(
+        self, key: Key, view: SandboxView, plan: Plan, found: Sequence[Found] = ()
+    ) -> tuple[SandboxView | None, Plan]:
         """Something is missing though it was made, or nobody's though it is named after the sandbox. Perhaps that is because the
         sandbox is gone, and its watch has not said so yet: whatever is made for it then is collected at once, without end, and
         whatever it takes, although its user wanted to keep it. So the server is asked. What keeps vanishing is made less often."""
+        if not plan.steps:
+            return view, plan
         now, basis = self._clock.now(), plan.decided_on
         made = None if basis is None else self._memory.of(basis.uid).not_before(self._options.moment)
         if not plan.takes and (made is None or not plan.makes):
-            return plan
+            return view, plan
         wait = 0.0 if made is None else made - self._clock.monotonic()
         if wait > _TICK:
-            return plan.gaining_nothing_before(now + timedelta(seconds=wait))
+            return view, plan.gaining_nothing_before(now + timedelta(seconds=wait))
         try:
             await self._writes.get(SANDBOXES, key.name, key.namespace)
         except NotFound:
-            return Plan()
-        view = self._observer.view(key, found)
-        gone = view is None or view.sandbox.metadata.leaving
-        return Plan() if view is None or gone else plan_sandbox(view, self._options, now).within(plan)
+            return None, Plan()
+        seen = self._observer.view(key, found)
+        if seen is None or seen.sandbox.metadata.leaving:
+            return None, Plan()
+        return seen, plan_sandbox(seen, self._options, now).within(plan)
 
     async def _settled(self, key: Key, plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
         """Something was there already: decided once more, with what the server showed."""
         view = self._observer.view(key, outcome.found)
         if view is None:
             return plan, outcome
-        plan = await self._confirmed(key, plan_sandbox(view, self._options, self._clock.now()), outcome.found)
+        plan = plan_sandbox(view, self._options, self._clock.now())
+        _, plan = await self._confirmed(key, view, plan, outcome.found)
         again = await self._applied(key, plan)
         again.found = [*outcome.found, *again.found]
         return plan, again
 
     async def _applied(self, key: Key, plan: Plan) -> Outcome:
         outcome = await apply(self._writes, key.namespace, plan, lambda: self._holds(key, plan))
-        if plan.decided_on is not None:
+        unmakes = plan.unmakes
+        if plan.decided_on is not None and (outcome.made or unmakes):
             notes = self._memory.of(plan.decided_on.uid)
             if outcome.made:
                 notes.made.count(self._clock.monotonic())
-            if plan.unmakes:
+            if unmakes:
                 notes.made.end()
         return outcome
 
@@ -132,35 +155,42 @@ class SandboxController:
     async def _publish(self, view: SandboxView, plan: Plan, outcome: Outcome) -> float | None:
         """Tells what differs: at once if somebody waits for it, else when it has waited long enough. The answer is how
         many seconds that will still take."""
-        sandbox, key = view.sandbox, view.sandbox.metadata.key
-        if decided_on(sandbox) != plan.decided_on:
-            return None  # it is another sandbox now, or wants something else: that has woken us already
-        status, notes = self._status(view, plan, outcome), self._memory.of(sandbox.metadata.uid)
+        sandbox, notes = view.sandbox, self._memory.of(view.sandbox.metadata.uid)
+        trouble, key = outcome.trouble(plan), sandbox.metadata.key
+        if not plan.expired and unborn(view, trouble) and pooled(sandbox):
+            wait = self._wait(notes, self._options.patience)
+            if wait > _TICK:
+                return wait
+        status = self._status(view, plan, trouble)
         patch = status_patch(sandbox, status)
         if patch is None:
             notes.untold, notes.told = None, sandbox.status
             return None
         if not urgent(sandbox.status, status):
             patient = pooled(sandbox) and beginning(view, status)
-            most = self._options.patience if patient else self._options.moment
-            wait = notes.waits_since(self._clock.monotonic()) + most - self._clock.monotonic()
+            wait = self._wait(notes, self._options.patience if patient else self._options.moment)
             if wait > _TICK:
                 return wait
         notes.told = status  # before it is: the answer reaches the cache before it reaches us
-        note("; ".join(f"tell {one.type} {one.status} {one.reason}" for one in status.conditions))
+        note("; ".join([f"tell {one.type} {one.status} {one.reason}" for one in status.conditions]))
         try:
-            answer = await self._writes.patch_status(SANDBOXES, key.name, patch, key.namespace)
+            await self._writes.patch_status(SANDBOXES, key.name, patch, key.namespace)
         except NotFound:
             return None  # the watch will say so
         notes.untold = None
-        if answer.status == status:
-            notes.told = answer.status  # not kept twice
+        kept = self._observer.caches.sandboxes.get(key)
+        if kept is not None and kept.status == status:
+            notes.told = kept.status  # not kept twice
         for one in news(sandbox.status, status):
             self._events.emit(SANDBOXES, sandbox, one.kind, one.reason, one.message, one.action)
         return None
 
-    def _status(self, view: SandboxView, plan: Plan, outcome: Outcome) -> SandboxStatus:
-        trouble, now = outcome.trouble(plan), self._clock.now()
+    def _wait(self, notes: Notes, most: float) -> float:
+        """How many seconds a difference has still to wait, which waits for `most` in all."""
+        now = self._clock.monotonic()
+        return notes.waits_since(now) + most - now
+
+    def _status(self, view: SandboxView, plan: Plan, trouble: Trouble) -> SandboxStatus:
         if plan.expired:
-            return expired_status(view.sandbox, trouble, now)
-        return status_of(view, trouble, self._options, now)
+            return expired_status(view.sandbox, trouble, self._clock.now())
+        return status_of(view, trouble, self._options, self._clock.now())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +22,12 @@ T = TypeVar("T", bound=Object)
 Found = tuple[Resource[Any], Object]
 """An object that a consistent read has shown: it counts where a cache lacks it."""
 
+Shown = dict[tuple[str, Key], Any]
+"""The same, by kind and name."""
+
+_NOTHING: Shown = {}
+_NOBODY: frozenset[Uid] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Caches:
@@ -37,52 +43,63 @@ class Observer:
     def __init__(self, caches: Caches) -> None:
         self.caches = caches
         self.by_owner = caches.sandboxes.index(controller_of)
-        self.by_pointer = caches.sandboxes.index(lambda sandbox: (pod_key(sandbox),) if pointer(sandbox) else ())
+        self.by_pointer = caches.sandboxes.index(_pointed_at)
         self.by_volume_claim = caches.sandboxes.index(claim_keys)
         self._pods_of = caches.pods.index(controller_of)
 
-    def view(self, key: Key, found: Iterable[Found] = ()) -> SandboxView | None:
+    def view(self, key: Key, found: Sequence[Found] = ()) -> SandboxView | None:
         caches = self.caches
         sandbox = caches.sandboxes.get(key)
         if sandbox is None:
             return None
-        extra: dict[tuple[str, Key], Any] = {(resource.plural, obj.metadata.key): obj for resource, obj in found}
-        owned = {pod.metadata.key: pod for pod in self._pods_of.get(sandbox.metadata.uid)}
-        named = _look(caches.pods, key, extra)
-        if named is not None and _controls(sandbox.metadata.uid, named):
-            owned[key] = named
-        tracked = _look(caches.pods, pod_key(sandbox), extra) if pointer(sandbox) else None
-        service = _look(caches.services, key, extra)
-        claims = tuple(_look(caches.volume_claims, claim, extra) for claim in claim_keys(sandbox))
+        shown = {(resource.plural, obj.metadata.key): obj for resource, obj in found} if found else _NOTHING
+        pointed, wanted = pointer(sandbox), sandbox.spec.volume_claim_templates
+        named, service = _look(caches.pods, key, shown), _look(caches.services, key, shown)
+        owned = self._owned(sandbox, named if found else None)
         return SandboxView(
             sandbox=sandbox,
-            owned=by_name(owned.values()),
-            tracked=tracked,
+            owned=owned,
+            tracked=_look(caches.pods, pod_key(sandbox), shown) if pointed else None,
             named=named,
             service=service,
-            claims=claims,
-            owner_alive=self._owner_alive(sandbox),
-            leaving=self._leaving(owned.values(), service),
+            claims=tuple([_look(caches.volume_claims, claim, shown) for claim in claim_keys(sandbox)])
+            if wanted
+            else (),
+            owner_alive=self.owner_alive(sandbox),
+            leaving=self._leaving(owned, service) if owned or service is not None else _NOBODY,
         )
 
-    def _owner_alive(self, sandbox: Sandbox) -> bool:
+    def _owned(self, sandbox: Sandbox, shown: Pod | None) -> tuple[Pod, ...]:
+        """The pods that the sandbox controls. The index has those of the cache; `shown` may be one that the cache lacks."""
+        pods = self._pods_of.get(sandbox.metadata.uid)
+        if shown is None or not _controls(sandbox.metadata.uid, shown):
+            return tuple(pods) if len(pods) < 2 else by_name(pods)
+        owned = {pod.metadata.key: pod for pod in pods}
+        owned[shown.metadata.key] = shown
+        return by_name(owned.values())
+
+    def owner_alive(self, sandbox: Sandbox) -> bool:
+        """The pool or claim that the sandbox names as its owner exists, with that very uid."""
         owner = extension_owner(sandbox)
         if owner is None:
             return False
         key = Key(sandbox.metadata.namespace, owner.name)
-        holders: dict[str, Object | None] = {
-            SandboxWarmPool.kind: self.caches.pools.get(key),
-            SandboxClaim.kind: self.caches.claims.get(key),
-        }
-        holder = holders.get(owner.kind)
+        holder: Object | None = None
+        if owner.kind == SandboxWarmPool.kind:
+            holder = self.caches.pools.get(key)
+        elif owner.kind == SandboxClaim.kind:
+            holder = self.caches.claims.get(key)
         return holder is not None and holder.metadata.uid == owner.uid
 
     def _leaving(self, pods: Iterable[Pod], service: Service | None) -> frozenset[Uid]:
         """What we asked to leave counts before the server has marked it."""
-        leaving = [pod.metadata.uid for pod in pods if self.caches.pods.leaving(pod)]
+        leaving = _NOBODY
+        for pod in pods:
+            if self.caches.pods.leaving(pod):
+                leaving |= {pod.metadata.uid}
         if service is not None and self.caches.services.leaving(service):
-            leaving.append(service.metadata.uid)
-        return frozenset(leaving)
+            leaving |= {service.metadata.uid}
+        return leaving
 
 
 def _controls(uid: Uid, pod: Pod) -> bool:
@@ -90,6 +107,11 @@ def _controls(uid: Uid, pod: Pod) -> bool:
     return owner is not None and owner.uid == uid
 
 
-def _look(cache: Cache[T], key: Key, extra: dict[tuple[str, Key], Any]) -> T | None:
+def _pointed_at(sandbox: Sandbox) -> tuple[Key, ...]:
+    name = pointer(sandbox)
+    return (Key(sandbox.metadata.namespace, name),) if name else ()
+
+
+def _look(cache: Cache[T], key: Key, shown: Shown) -> T | None:
     found = cache.get(key)
-    return found if found is not None else extra.get((cache.resource.plural, key))
+    return found if found is not None or not shown else shown.get((cache.resource.plural, key))

@@ -26,7 +26,8 @@ def tracking(sandbox: Sandbox) -> dict[str, str]:
 
 def identity(sandbox: Sandbox) -> dict[str, str]:
     """The labels that no pod of another sandbox has: what a Service selects."""
-    return {**tracking(sandbox), SANDBOX_UID: sandbox.metadata.uid}
+    meta = sandbox.metadata
+    return {SANDBOX_NAME_HASH: name_hash(meta.name), SANDBOX_UID: meta.uid}
 
 
 def adopted_metadata(obj: Object, sandbox: Sandbox) -> Body:

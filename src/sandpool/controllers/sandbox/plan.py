@@ -21,21 +21,20 @@ Part = tuple[tuple[Step, ...], str]
 
 
 def plan_sandbox(view: SandboxView, options: Options, now: datetime) -> Plan:
-    end = sandbox_end(view.sandbox)
-    if expired(end, now):
+    end, suspended = sandbox_end(view.sandbox), view.sandbox.spec.suspended
+    if end is not None and expired(end, now):
         return plan_end(view)
     storage = plan_volumes(view)
-    if view.sandbox.spec.suspended:
+    if suspended:
         pod: Part = (plan_suspension(view), "")
     else:
         pod = plan_pod(view, options, storage_usable=storage.usable)
     # With several pods behind one selector a Service would send traffic to any of them. To remove it is always right.
-    unclear = view.ambiguous and not view.sandbox.spec.suspended and view.sandbox.spec.service is not False
+    unclear = len(view.owned) > 1 and view.ambiguous and not suspended and view.sandbox.spec.service is not False
     service: Part = ((), "") if unclear else plan_service(view)
-    refused = (*storage.refused, pod[1], service[1])
     return Plan(
         (*storage.steps, *pod[0], *service[0]),
-        tuple(filter(None, refused)),
+        tuple(filter(None, (*storage.refused, pod[1], service[1]))),
         look_again_at=end,
         decided_on=decided_on(view.sandbox),
     )
@@ -61,7 +60,7 @@ def plan_suspension(view: SandboxView) -> tuple[Step, ...]:
 
 def plan_pod(view: SandboxView, options: Options, *, storage_usable: bool) -> Part:
     pod, sandbox = view.pod, view.sandbox
-    if view.ambiguous:
+    if pod is None and view.ambiguous:
         return (), ""  # which one is ours to keep is not ours to guess
     if pod is not None and holding(pod, sandbox) is Holding.OURS:
         return _keep(view, pod, options), ""
@@ -83,8 +82,8 @@ def _keep(view: SandboxView, pod: Pod, options: Options) -> tuple[Step, ...]:
     """A pod that goes away is waited for: its successor comes when its name is free."""
     if view.departing(pod):
         return ()
-    synced = sync_pod(view, pod, options)
-    return (*((synced,) if synced else ()), *_point(view.sandbox, pod))
+    synced, pointed = sync_pod(view, pod, options), _point(view.sandbox, pod)
+    return pointed if synced is None else (synced, *pointed)
 
 
 def _may_take(view: SandboxView, pod: Pod) -> bool:
@@ -94,9 +93,10 @@ def _may_take(view: SandboxView, pod: Pod) -> bool:
 
 def _point(sandbox: Sandbox, pod: Pod | None) -> tuple[Change, ...]:
     """The annotation that names the pod, where it does not say what it should. Readers know the sandbox's own name."""
+    own = sandbox.metadata.name
     said = sandbox.metadata.annotations.get(POD_NAME, "")
-    name = None if pod is None or pod.metadata.name == sandbox.metadata.name else pod.metadata.name
-    if said == (name or "") or (name is None and said == sandbox.metadata.name):
+    name = None if pod is None or pod.metadata.name == own else pod.metadata.name
+    if said == (name or "") or (name is None and said == own):
         return ()
     body = {"metadata": {"annotations": {POD_NAME: name}}}
     return (change(SANDBOXES, sandbox.metadata, body, f"its pod is {name or 'of its own name'}"),)

@@ -25,6 +25,9 @@ from sandpool.model.sandbox import Sandbox, SandboxStatus
 
 OURS = (Type.SUSPENDED, Type.FINISHED, Type.POD_SCHEDULED, Type.READY, Type.HEALTHY, Type.POD_UP_TO_DATE)
 """In the order in which they are first written."""
+_UNTOLD = SandboxStatus()
+_FINAL = frozenset({Reason.SANDBOX_EXPIRED, Reason.POD_SUCCEEDED, Reason.POD_FAILED})
+_TRUTHS = {truth.value: truth for truth in Truth}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,9 @@ class Trouble:
         return "; ".join((*self.refused, *self.failed))
 
 
+NO_TROUBLE = Trouble()
+
+
 class Verdict(NamedTuple):
     status: Truth
     reason: str
@@ -49,11 +55,12 @@ class Verdict(NamedTuple):
 def status_of(view: SandboxView, trouble: Trouble, options: Options, now: datetime) -> SandboxStatus:
     """The status of a sandbox that has not expired."""
     sandbox, pod = view.sandbox, view.own_pod
+    finished = _finished(view, pod)
     verdicts = {
         Type.SUSPENDED: _suspended(view, trouble),
-        Type.FINISHED: _finished(view),
+        Type.FINISHED: finished,
         Type.POD_SCHEDULED: _scheduled(pod, trouble),
-        Type.READY: _ready(view, trouble),
+        Type.READY: _ready(view, finished, trouble),
         Type.HEALTHY: _healthy(trouble),
         Type.POD_UP_TO_DATE: _up_to_date(view, pod),
     }
@@ -86,11 +93,10 @@ def status_patch(sandbox: Sandbox, new: SandboxStatus) -> Patch | None:
     """Only what differs, and only on this very sandbox; None if nothing does. Nobody else writes this status."""
     if new == sandbox.status:
         return None
-    old_fields, new_fields = _fields(sandbox.status), _fields(new)
     test = {"op": "test", "path": "/metadata/uid", "value": sandbox.metadata.uid}
-    if not old_fields:  # there may be no status at all yet
-        return json_patch([test, {"op": "add", "path": "/status", "value": new_fields}])
-    return json_patch([test, *_operations(old_fields, new_fields)])
+    if sandbox.status == _UNTOLD:  # there may be no status at all yet
+        return json_patch([test, {"op": "add", "path": "/status", "value": _fields(new)}])
+    return json_patch([test, *_operations(_fields(sandbox.status), _fields(new))])
 
 
 def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
@@ -106,13 +112,22 @@ def beginning(view: SandboxView, new: SandboxStatus) -> bool:
     return not view.sandbox.status.conditions and not stuck and not held_up
 
 
+def unborn(view: SandboxView, trouble: Trouble) -> bool:
+    """The same, of one whose pod has not come as far as to run: its status need not even be worked out."""
+    pod = view.own_pod
+    if pod is None or trouble is not NO_TROUBLE or view.sandbox.status.conditions or view.departing(pod):
+        return False
+    scheduled = pod.condition(Type.POD_SCHEDULED)
+    stuck = (scheduled is not None and scheduled.status == Truth.FALSE) or pod.held_up != ""
+    return pod.status.phase in ("", Phase.PENDING) and not stuck
+
+
 def _awaited(status: SandboxStatus) -> tuple[object, ...]:
-    ready, suspended = find(status.conditions, Type.READY), find(status.conditions, Type.SUSPENDED)
-    healthy = find(status.conditions, Type.HEALTHY)
-    final = {Reason.SANDBOX_EXPIRED, Reason.POD_SUCCEEDED, Reason.POD_FAILED}
+    known = {condition.type: condition for condition in status.conditions}
+    ready, suspended, healthy = known.get(Type.READY), known.get(Type.SUSPENDED), known.get(Type.HEALTHY)
     return (
         msgspec.structs.replace(status, conditions=()) if ready is not None and ready.true else None,
-        ready.reason if ready is not None and ready.reason in final else "",
+        ready.reason if ready is not None and ready.reason in _FINAL else "",
         suspended is not None and suspended.true,
         healthy is not None and healthy.reason == Reason.CONFIGURATION_TROUBLE,
     )
@@ -133,16 +148,23 @@ def _operations(old: dict[str, Any], new: dict[str, Any]) -> Iterator[dict[str, 
 
 
 def _conditions(sandbox: Sandbox, verdicts: dict[Type, Verdict | None], now: datetime) -> tuple[Condition, ...]:
-    conditions = sandbox.status.conditions
+    conditions, generation = sandbox.status.conditions, sandbox.metadata.generation
+    known = {condition.type: condition for condition in conditions}
     for type_ in OURS:
         if type_ not in verdicts:
             continue
-        verdict = verdicts[type_]
+        verdict, said = verdicts[type_], known.get(type_)
         if verdict is None:
-            conditions = without(conditions, type_)
-        else:
-            conditions = put(conditions, type_, *verdict, generation=sandbox.metadata.generation, now=now)
+            conditions = conditions if said is None else without(conditions, type_)
+        elif said is None or not _says(said, verdict, generation):
+            conditions = put(conditions, type_, *verdict, generation=generation, now=now)
     return conditions
+
+
+def _says(said: Condition, verdict: Verdict, generation: int) -> bool:
+    """Whether it is told already, and since when."""
+    told = said.status, said.reason, said.message, said.observed_generation
+    return told == (*verdict, generation) and said.last_transition_time is not None
 
 
 def _suspended(view: SandboxView, trouble: Trouble) -> Verdict:
@@ -158,17 +180,18 @@ def _suspended(view: SandboxView, trouble: Trouble) -> Verdict:
     return Verdict(Truth.TRUE, Reason.POD_TERMINATED, "The pod is gone")
 
 
-def _finished(view: SandboxView) -> Verdict | None:
-    pod = view.own_pod
-    if pod is not None and view.departing(pod):
+def _finished(view: SandboxView, pod: Pod | None) -> Verdict | None:
+    if pod is None:
+        return None
+    if view.departing(pod):
         # Of a pod that it was asked to stop a kubelet also says how its containers ended. That is no end of the work.
         known = find(view.sandbox.status.conditions, Type.FINISHED)
         return Verdict(Truth.TRUE, known.reason, known.message) if known is not None and known.true else None
-    match pod.status.phase if pod is not None else "":
+    match pod.status.phase:
         case Phase.SUCCEEDED:
             return Verdict(Truth.TRUE, Reason.POD_SUCCEEDED, "The pod completed successfully")
         case Phase.FAILED:
-            said = ": ".join(filter(None, (pod.status.reason, pod.status.message))) if pod is not None else ""
+            said = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
             ending = f"The pod failed ({said})" if said else "The pod failed"
             return Verdict(Truth.TRUE, Reason.POD_FAILED, f"{ending}; it is kept: delete it to get a new one")
     return None
@@ -191,7 +214,7 @@ def _scheduled(pod: Pod | None, trouble: Trouble) -> Verdict | None:
     said = pod.condition(Type.POD_SCHEDULED)
     if said is None:
         return Verdict(Truth.UNKNOWN, Reason.POD_SCHEDULING_UNKNOWN, "The scheduler has not reported about the pod yet")
-    status = Truth(said.status) if said.status in set(Truth) else Truth.UNKNOWN
+    status = _TRUTHS.get(said.status, Truth.UNKNOWN)
     fallback = Reason.POD_SCHEDULED if status is Truth.TRUE else Reason.POD_SCHEDULING_UNKNOWN
     return Verdict(status, said.reason or fallback, said.message)
 
@@ -203,14 +226,14 @@ def _healthy(trouble: Trouble) -> Verdict | None:
     return Verdict(Truth.FALSE, reason, trouble.text)
 
 
-def _ready(view: SandboxView, trouble: Trouble) -> Verdict:
-    fact = _fact(view)
+def _ready(view: SandboxView, finished: Verdict | None, trouble: Trouble) -> Verdict:
+    fact = _fact(view, finished)
     if fact.status is Truth.TRUE or fact.reason == Reason.MULTIPLE_PODS or not trouble.text:
         return fact
     return Verdict(Truth.FALSE, Reason.RECONCILER_ERROR, f"Error seen: {trouble.text}")
 
 
-def _fact(view: SandboxView) -> Verdict:
+def _fact(view: SandboxView, finished: Verdict | None) -> Verdict:
     """Whether the sandbox can be used, by what is seen of its pod and Service alone."""
     pod = view.own_pod
     if view.sandbox.spec.suspended:
@@ -222,12 +245,11 @@ def _fact(view: SandboxView) -> Verdict:
             f"{len(view.owned)} pods belong to this sandbox; it neither picks one nor makes another: delete all but one"
         )
         return Verdict(Truth.FALSE, Reason.MULTIPLE_PODS, message)
-    finished = _finished(view)
     if finished is not None:
         return finished._replace(status=Truth.FALSE)
     pod_ready, pod_text = _pod_ready(view, pod)
     service_ready, service_text = _service_ready(view)
-    message = "; ".join(filter(None, (pod_text, service_text)))
+    message = f"{pod_text}; {service_text}" if service_text else pod_text
     if pod_ready and service_ready:
         return Verdict(Truth.TRUE, Reason.DEPENDENCIES_READY, message)
     return Verdict(Truth.FALSE, Reason.DEPENDENCIES_NOT_READY, message)
@@ -242,18 +264,17 @@ def _pod_ready(view: SandboxView, pod: Pod | None) -> tuple[bool, str]:
         return False, "The pod does not exist"
     if view.departing(pod):
         return False, "The pod is going away"
+    running = pod.status.phase == Phase.RUNNING
+    if running and pod.ready:
+        return (True, "The pod is ready") if pod.ips else (False, "The pod is ready but has no address")
     held_up = f" ({pod.held_up})" if pod.held_up else ""
-    if pod.status.phase != Phase.RUNNING:
+    if not running:
         return False, f"The pod's phase is {pod.status.phase or Phase.PENDING}{held_up}"
-    if not pod.ready:
-        return False, f"The pod is running but not ready{held_up}"
-    if not pod.ips:
-        return False, "The pod is ready but has no address"
-    return True, "The pod is ready"
+    return False, f"The pod is running but not ready{held_up}"
 
 
 def _service_ready(view: SandboxView) -> tuple[bool, str]:
-    there = view.own_service is not None
+    there = view.service is not None and view.own_service is not None
     wanted = view.sandbox.spec.service
     if wanted is False or (wanted is None and not there):
         return True, ""

@@ -75,11 +75,11 @@ class Plan:
 
     @property
     def makes(self) -> bool:
-        return any(isinstance(step, Create) for step in self.steps)
+        return Create in map(type, self.steps)
 
     @property
     def unmakes(self) -> bool:
-        return any(isinstance(step, Delete) for step in self.steps)
+        return Delete in map(type, self.steps)
 
     @property
     def takes(self) -> bool:
@@ -100,13 +100,14 @@ def _takes(step: Step) -> bool:
 
 
 def decided_on(sandbox: Object) -> Basis:
-    meta, owner = sandbox.metadata, sandbox.metadata.controller
-    return Basis(meta.uid, meta.generation, meta.leaving, None if owner is None else owner.uid)
+    meta = sandbox.metadata
+    owner = meta.controller
+    return Basis(meta.uid, meta.generation, meta.deletion_timestamp is not None, None if owner is None else owner.uid)
 
 
 def change(resource: Resource[Any], meta: Metadata, body: Body, why: str, *, takes: bool = False) -> Change:
     """A merge patch of one very object. `takes`: it replaces the list of owners, so nothing may have changed since it was read."""
-    guard = {"uid": meta.uid, **({"resourceVersion": meta.resource_version} if takes else {})}
+    guard = {"uid": meta.uid, "resourceVersion": meta.resource_version} if takes else {"uid": meta.uid}
     patch = merge_patch({**body, "metadata": {**guard, **body.get("metadata", {})}})
     return Change(resource, meta.name, patch, why, takes=takes)
 

@@ -62,19 +62,38 @@ def concerns(sandbox: Sandbox) -> tuple[object, ...]:
     return meta.uid, meta.generation, meta.leaving, owner.uid if owner else None, labels, annotations
 
 
+def awakens(old: Sandbox | None, new: Sandbox | None) -> bool:
+    """Whether a step of a sandbox is a reason to look at it. For one that is going there is nothing to do: what it controls is
+    collected with it. When it is gone, the moment of its end need not be waited for any longer."""
+    if new is None:
+        return old is not None and old.spec.shutdown_time is not None
+    if new.metadata.leaving:
+        return False
+    return old is None or (_outside(old) != _outside(new) and concerns(old) != concerns(new))
+
+
+def _outside(sandbox: Sandbox) -> tuple[object, ...]:
+    """Everything that `concerns` may depend on: most steps change nothing of it."""
+    meta = sandbox.metadata
+    return meta.generation, meta.labels, meta.annotations, meta.owner_references
+
+
 def pod_haste(old: Pod | None, new: Pod | None, sandbox: Sandbox, drifted: Callable[[Pod], bool]) -> Haste:
     """How soon a step of a pod matters to a sandbox. `drifted`: the pod's metadata is not what the sandbox wants."""
     if new is None:
         return Haste.NOW
     if old is None:
-        begins = holding(new, sandbox) is Holding.OURS and _decisive(new) == _decisive(Pod(metadata=new.metadata))
+        begins = holding(new, sandbox) is Holding.OURS and _decisive(new)[2:] == _STARTING
         return _beginning(sandbox) if begins else Haste.NOW
-    if _decisive(old) != _decisive(new):
+    was, now = old.metadata, new.metadata
+    still = old.status == new.status and old.spec.node_name == new.spec.node_name
+    kept = still and was.owner_references == now.owner_references and was.leaving == now.leaving
+    if not kept and _decisive(old) != _decisive(new):
         return Haste.NOW
-    changed = (old.metadata.labels, old.metadata.annotations) != (new.metadata.labels, new.metadata.annotations)
+    changed = was.labels != now.labels or was.annotations != now.annotations
     if changed and (holding(new, sandbox) is not Holding.OURS or drifted(new)):
         return Haste.NOW
-    if _progress(old) == _progress(new):
+    if (still and not changed) or _progress(old) == _progress(new):
         return Haste.NEVER
     if _stuck(new) or (new.held_up and not old.held_up):
         return Haste.SOON
@@ -93,6 +112,9 @@ def _decisive(pod: Pod) -> tuple[object, ...]:
     serving = (pod.ips, pod.spec.node_name) if phase == Phase.RUNNING and pod.ready and pod.ips else None
     ended = phase if phase in (Phase.SUCCEEDED, Phase.FAILED) else ""
     return owner.uid if owner else None, pod.metadata.leaving, ended, serving
+
+
+_STARTING = ("", None)  # it neither ended nor serves
 
 
 def _progress(pod: Pod) -> tuple[object, ...]:
@@ -143,7 +165,6 @@ class Triggers:
     def connect(self) -> None:
         caches = self.observer.caches
         caches.sandboxes.subscribe(self._sandbox)
-        caches.sandboxes.subscribe(self._wanted)
         caches.pods.subscribe(self._pod)
         caches.services.subscribe(self._service)
         caches.volume_claims.subscribe(self._volume_claim)
@@ -156,29 +177,24 @@ class Triggers:
         if new is None:
             if old is not None:
                 self.memory.drop(old.metadata.uid)
-            return
-        if old is None:
+        elif old is None:
             self.memory.begin(new.metadata.uid)
-            return
-        notes = self.memory.of(new.metadata.uid)
-        if old.status != new.status and notes.told is not None and notes.told != new.status:
-            pause = notes.dispute(self.clock.monotonic(), self.options.moment)
-            self.loop.wake(new.metadata.key, "another status", lane(new), after=pause)
-
-    def _wanted(self, old: Sandbox | None, new: Sandbox | None) -> None:
-        before, after = None if old is None else concerns(old), None if new is None else concerns(new)
+        elif old.status != new.status:
+            notes = self.memory.of(new.metadata.uid)
+            if notes.told is not None and notes.told != new.status:
+                pause = notes.dispute(self.clock.monotonic(), self.options.moment)
+                self.loop.wake(new.metadata.key, "another status", lane(new), after=pause)
         one = new or old
-        if before != after and one is not None:
+        if one is not None and awakens(old, new):
             self.loop.wake(one.metadata.key, Sandbox.kind, lane_of_change(old, new))
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
         for sandbox in self._sandboxes_of_pod(old, new):
-            drifted = partial(self._drifted, sandbox.metadata.key)
-            self._wake(sandbox, "Pod", pod_haste(old, new, sandbox, drifted))
+            self._wake(sandbox, "Pod", pod_haste(old, new, sandbox, partial(self._drifted, sandbox)))
 
-    def _drifted(self, key: Key, pod: Pod) -> bool:
-        view = self.observer.view(key)
-        return view is not None and bool(metadata_delta(view, pod, self.options))
+    def _drifted(self, sandbox: Sandbox, pod: Pod) -> bool:
+        alive = self.observer.owner_alive(sandbox)
+        return bool(metadata_delta(sandbox, pod, self.options, owner_alive=alive))
 
     def _service(self, old: Service | None, new: Service | None) -> None:
         for key in _keys(old, new):
@@ -199,30 +215,29 @@ class Triggers:
 
     def _sandboxes_of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[Sandbox]:
         """Those that control it, or did, and those that expect a pod of its name."""
-        found: dict[Key, Sandbox] = {}
-        sandboxes = self.observer.caches.sandboxes
+        caches, found = self.observer.caches, dict[Key, Sandbox]()
         for pod in (old, new):
             if pod is None:
                 continue
-            owner = pod.metadata.controller
-            names = [pod.metadata.name]
-            if owner is not None and (owner.group, owner.kind) == (GROUP, Sandbox.kind):
-                names.append(owner.name)
-            for name in names:
-                sandbox = sandboxes.get(Key(pod.metadata.namespace, name))
-                if sandbox is not None:
-                    found[sandbox.metadata.key] = sandbox
-            found.update((one.metadata.key, one) for one in self.observer.by_pointer.get(pod.metadata.key))
+            key, owner = pod.metadata.key, pod.metadata.controller
+            if (sandbox := caches.sandboxes.get(key)) is not None:
+                found[key] = sandbox
+            if owner is not None and owner.name != key.name and (owner.group, owner.kind) == (GROUP, Sandbox.kind):
+                its = Key(key.namespace, owner.name)
+                if (sandbox := caches.sandboxes.get(its)) is not None:
+                    found[its] = sandbox
+            for sandbox in self.observer.by_pointer.get(key):
+                found[sandbox.metadata.key] = sandbox
         return found.values()
 
     def _wake(self, sandbox: Sandbox, cause: str, haste: Haste) -> None:
-        delays = {Haste.NOW: 0.0, Haste.SOON: self.options.moment, Haste.LATE: self.options.patience}
-        if haste not in delays:
+        if haste is Haste.NEVER or sandbox.metadata.leaving:
             return
-        key = sandbox.metadata.key
+        after = 0.0
         if haste is not Haste.NOW:
             self.memory.of(sandbox.metadata.uid).waits_since(self.clock.monotonic())  # the difference, from now on
-        self.loop.wake(key, cause, lane(sandbox), after=delays[haste])
+            after = self.options.moment if haste is Haste.SOON else self.options.patience
+        self.loop.wake(sandbox.metadata.key, cause, lane(sandbox), after=after)
 
 
 def _keys(old: Any, new: Any) -> dict[Key, None]:

@@ -5,7 +5,7 @@ Whose an object is follows from the uid of its controlling owner and from nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -18,6 +18,8 @@ from sandpool.model.names import name_hash
 from sandpool.model.pod import Pod
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import GROUP, Sandbox
+
+_EXTENSIONS = f"{EXTENSIONS}/"
 
 
 class Holding(Enum):
@@ -44,6 +46,8 @@ class SandboxView:
     def pod(self) -> Pod | None:
         """The one pod: ours if there is one, else the one of the expected name. None as well if several are ours and
         none of them has the expected name."""
+        if len(self.owned) == 1:
+            return self.owned[0]
         candidates = self.staying or self.owned
         if len(candidates) == 1:
             return candidates[0]
@@ -68,7 +72,7 @@ class SandboxView:
 
     @property
     def ambiguous(self) -> bool:
-        return self.pod is None and len(self.owned) > 1
+        return len(self.owned) > 1 and self.pod is None
 
     @cached_property
     def own_service(self) -> Service | None:
@@ -87,7 +91,7 @@ class SandboxView:
         return owner if known and not self.owner_alive else None
 
     def departing(self, obj: Object) -> bool:
-        return obj.metadata.leaving or obj.metadata.uid in self.leaving
+        return obj.metadata.uid in self.leaving or obj.metadata.deletion_timestamp is not None
 
 
 def holding(obj: Object, sandbox: Sandbox) -> Holding:
@@ -109,18 +113,22 @@ def adoptable(obj: Object, sandbox: Sandbox) -> bool:
 
 def pointer(sandbox: Sandbox) -> str:
     """The pod name that the annotation gives, if it differs from the sandbox's own."""
-    name = sandbox.metadata.annotations.get(POD_NAME, "")
-    return "" if name == sandbox.metadata.name else name
+    meta = sandbox.metadata
+    name = meta.annotations.get(POD_NAME, "")
+    return "" if name == meta.name else name
 
 
 def pod_key(sandbox: Sandbox) -> Key:
     return Key(sandbox.metadata.namespace, pointer(sandbox) or sandbox.metadata.name)
 
 
-def claim_keys(sandbox: Sandbox) -> Iterator[Key]:
+def claim_keys(sandbox: Sandbox) -> Sequence[Key]:
     """The volume claims of a sandbox, in the order of its templates; a template without a name has none."""
-    for template in sandbox.spec.volume_claim_templates or ():
-        yield Key(sandbox.metadata.namespace, f"{template.metadata.name}-{sandbox.metadata.name}")
+    templates = sandbox.spec.volume_claim_templates
+    if not templates:
+        return ()
+    meta = sandbox.metadata
+    return [Key(meta.namespace, f"{template.metadata.name}-{meta.name}") for template in templates]
 
 
 def owner_reference(sandbox: Sandbox) -> OwnerReference:
@@ -137,7 +145,7 @@ def owner_reference(sandbox: Sandbox) -> OwnerReference:
 def extension_owner(sandbox: Sandbox) -> OwnerReference | None:
     """The pool or claim that controls the sandbox, whatever version its reference has."""
     owner = sandbox.metadata.controller
-    return owner if owner is not None and owner.group == EXTENSIONS else None
+    return owner if owner is not None and owner.api_version.startswith(_EXTENSIONS) else None
 
 
 def pooled(sandbox: Sandbox) -> bool:

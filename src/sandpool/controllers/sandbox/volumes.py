@@ -30,8 +30,13 @@ class Storage:
         return not self.refused and not self.waiting
 
 
+_NONE = Storage()
+
+
 def plan_volumes(view: SandboxView) -> Storage:
-    templates = view.sandbox.spec.volume_claim_templates or ()
+    templates = view.sandbox.spec.volume_claim_templates
+    if not templates:
+        return _NONE
     if wrong := _wrong_names(templates):
         return Storage(refused=(wrong,))
     steps: list[Step] = []

@@ -57,9 +57,12 @@ def admit(
     if subresource == "status" and old is not None:
         return _admit_status(resource, kind, new, old, validation, patched)
     out = Findings("" if kind.custom else resource.kind)
-    body = new
-    if old is None or not _only_metadata_differs(new, old):
-        body = kind.body(_with_its_status(resource, kind, new, old, out), old, None, "", out)
+    said, body = _known_rest(kind, new, old)
+    settled = body is not None  # nothing is left to be said but about the metadata
+    if body is None:
+        body = new
+        if old is None or not _only_metadata_differs(new, old):
+            body = kind.body(_with_its_status(resource, kind, new, old, out), old, None, "", out)
     old_meta = old["metadata"] if old is not None else None
     given, changed = _decoded_metadata(body.get("metadata"), old_meta, out)
     if out.undecodable or out.unknown:
@@ -70,19 +73,29 @@ def admit(
         meta, found = metadata.of_update(given, changed, old_meta, kind.rules)
     if meta is not body.get("metadata"):
         body = {**body, "metadata": meta}
-    if kind.rules.prepare is not None:
-        body = kind.rules.prepare(body, old)
-    if out.causes:
-        found += out.causes
-    if kind.rules.check is not None or resource.scale is not None:
-        found = _with_rules(resource, kind, body, new, old, found)
-    unknown = _unknown_warnings(kind, out, validation)
+    found += out.causes
+    if found or not settled:  # what is found elsewhere says whether rules were looked at
+        body, found = _with_rules(resource, kind, body, new, old, found)
+    unknown = _unknown_warnings(kind, out, validation) if out.unknown else ()
     if found:  # what was read wrongly is told all the same; what would have been stored badly was not stored
         raise causes.invalid_object(resource, meta.get("name", ""), found, unknown)
+    if said and not settled and not out.unknown and kind.approved is not None:
+        kind.approved.keep(said, body)
     warnings = out.warnings + unknown
     if kind.custom and "finalizers" in meta:
         warnings += tuple(metadata.finalizer_warnings(meta, old_meta))
     return Admitted(body, warnings)
+
+
+def _known_rest(kind: Compiled, new: dict[str, Any], old: dict[str, Any] | None) -> tuple[bytes, dict[str, Any] | None]:
+    """The object with a rest (all but the metadata) that was found good before, if there is such a one; and what a new
+    one is to be known by."""
+    if kind.approved is None:
+        return b"", None
+    if old is not None:
+        return b"", new if _only_metadata_differs(new, old) else None
+    said, known = kind.approved.find(new)
+    return said, None if known is None else {**known, "metadata": new.get("metadata")}
 
 
 def _admit_status(
@@ -102,11 +115,13 @@ def _admit_status(
         body["status"] = kind.status(status, before, None, "status", out)
     else:
         del body["status"]
-    _stop_if_undecodable(resource, kind, new, out, validation, patched)
+    warnings: tuple[str, ...] = ()
+    if out.undecodable or out.unknown:
+        _stop_if_undecodable(resource, kind, new, out, validation, patched)
+        warnings = _unknown_warnings(kind, out, validation)
     found = out.causes
     if found and kind.custom and kind.rules.check is not None:
         found = settle_rules(found, [])
-    warnings = _unknown_warnings(kind, out, validation)
     if found:
         raise causes.invalid_object(resource, old["metadata"].get("name", ""), found, warnings)
     return Admitted(body, warnings)
@@ -185,16 +200,18 @@ def _with_rules(
     new: dict[str, Any],
     old: dict[str, Any] | None,
     found: list[Cause],
-) -> list[Cause]:
-    """What was found so far and what the rules of the kind add to it."""
+) -> tuple[dict[str, Any], list[Cause]]:
+    """The body completed by the rules of the kind; what was found so far, and what the rules add to it."""
+    if kind.rules.prepare is not None:
+        body = kind.rules.prepare(body, old)
     if resource.scale is not None:
         found = found + check_scale(resource, new)
     if kind.rules.check is None:
-        return found
+        return body, found
     broken = kind.rules.check(body, old)
     if not found:
-        return broken
-    return settle_rules(found, broken) if kind.custom else found + broken
+        return body, broken
+    return body, settle_rules(found, broken) if kind.custom else found + broken
 
 
 def _unknown(kind: Compiled, out: Findings) -> list[str]:

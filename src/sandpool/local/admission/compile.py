@@ -18,6 +18,7 @@ from sandpool.local.admission.paths import Place, render
 
 _NOTHING: Mapping[str, Any] = {}
 _ABSENT: Any = object()
+_LEAVES = (str, int)  # what may have been accepted before: not True, which Python takes for 1
 
 
 _GO_ZERO: dict[str, Any] = {"string": "", "integer": 0, "boolean": False, "object": {}, "array": []}
@@ -26,11 +27,12 @@ _GO_ZERO: dict[str, Any] = {"string": "", "integer": 0, "boolean": False, "objec
 class _Field:
     """What the schema says about one property, in the order in which the walk asks."""
 
-    __slots__ = ("check", "default", "null", "plain")
+    __slots__ = ("accepted", "check", "default", "null", "plain")
 
     def __init__(self, schema: Schema, dialect: Dialect) -> None:
         self.plain = leaves.plain_type(schema)
-        self.check = compile_schema(schema, dialect)
+        self.accepted: set[str | int] = set()
+        self.check = leaves.remembering(schema, compile_schema(schema, dialect), self.accepted)
         self.default = _ABSENT
         if schema.get("default") is not None:
             # A default is itself completed by the defaults below it, once and for all.
@@ -69,7 +71,7 @@ def compile_schema(schema: Schema, dialect: Dialect = Dialect.CUSTOM) -> Check:
 
 def _object(schema: Schema, dialect: Dialect) -> Check:
     fields = {name: _Field(sub, dialect) for name, sub in schema["properties"].items()}
-    lookup = {name: (field.plain, field.null, field.check) for name, field in fields.items()}.get
+    lookup = {name: (field.plain, field.accepted, field.null, field.check) for name, field in fields.items()}.get
     keep_unknown = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     fail = wrong_type if dialect is Dialect.CUSTOM else not_go
     complete = _completion(schema, fields, dialect)
@@ -85,8 +87,9 @@ def _object(schema: Schema, dialect: Dialect) -> Check:
             if field is None:
                 fresh = item if keep_unknown else _unknown(here, name, out)
             else:
-                plain, null, check_item = field
-                if type(item) is plain:
+                plain, accepted, null, check_item = field
+                kind = type(item)
+                if kind is plain or (kind in _LEAVES and item in accepted):
                     continue
                 if item is None:
                     fresh = null

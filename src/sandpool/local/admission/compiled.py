@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from sandpool.local.admission.approved import Approved
 from sandpool.local.admission.compile import compile_schema
 from sandpool.local.admission.dialect import Dialect, Schema
 from sandpool.local.admission.kinds.registry import rules_for
@@ -25,6 +26,7 @@ class Compiled:
     body: Check  # everything but metadata
     status: Check
     rules: KindRules
+    approved: Approved | None  # of kinds of which many are made alike
 
 
 @cache
@@ -42,7 +44,7 @@ def compiled(resource: Resource[Any]) -> Compiled:
     required = [name for name in schema.get("required", ()) if name != "metadata"]
     root = {**schema, "properties": properties, "required": required}
     status = compile_schema(properties.get("status", _ANYTHING), dialect)
-    return Compiled(custom, compile_schema(root, dialect), status, rules)
+    return Compiled(custom, compile_schema(root, dialect), status, rules, Approved() if rules.alike else None)
 
 
 @cache

@@ -12,8 +12,9 @@ from sandpool.local.admission.namerules import label_key, label_value
 def check_labels(field: str, labels: Iterable[tuple[str, str]]) -> list[Cause]:
     found: list[Cause] = []
     for key, value in labels:
-        found += [causes.invalid(field, key, text) for text in label_key(key)]
-        found += [causes.invalid(field, value, text) for text in label_value(value)]
-        if len(found) > causes.MOST_TOLD:
-            break
+        if label_key(key) or label_value(value):
+            found += [causes.invalid(field, key, text) for text in label_key(key)]
+            found += [causes.invalid(field, value, text) for text in label_value(value)]
+            if len(found) > causes.MOST_TOLD:
+                break
     return found

@@ -19,6 +19,8 @@ _Rule: TypeAlias = Callable[[str, Place, str | int, Findings], bool]
 """Looks at a string; False if it said something that ends the matter."""
 
 _NO_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_SHORT = 256  # characters of a text that is remembered
+_REMEMBERED = 512  # values of one field
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -34,6 +36,25 @@ def plain_type(schema: Schema) -> type | None:
     if kind == "string" and not any(condition in schema for condition in conditions):
         return str
     return None
+
+
+def remembering(schema: Schema, check: Check, accepted: set[str | int]) -> Check:
+    """A check that notes the texts and numbers about which nothing was to be said: the same few types, reasons and times are
+    written over and over. Whoever walks a document passes over those."""
+    if schema.get("type") not in ("string", "integer") or plain_type(schema) is str:
+        return check
+
+    def remember(value: Any, old: Any, place: Place, step: str | int, out: Findings) -> Any:
+        told = len(out.causes)
+        fresh = check(value, old, place, step, out)
+        short = type(value) is int or (type(value) is str and len(value) <= _SHORT)
+        if short and fresh is value and len(out.causes) == told and not out.undecodable:
+            if len(accepted) >= _REMEMBERED:
+                accepted.clear()
+            accepted.add(value)
+        return fresh
+
+    return remember
 
 
 def anything(value: Any, old: Any, place: Place, step: str | int, out: Findings) -> Any:

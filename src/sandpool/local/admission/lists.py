@@ -43,7 +43,7 @@ def _map(keys: tuple[str, ...]) -> Unique:
             return
         if len(keys) == 1:
             names = [item.get(keys[0]) for item in items]
-            if all(type(name) is str for name in names) and len(set(names)) == len(names):
+            if set(map(type, names)) == {str} and len(set(names)) == len(names):
                 return
         _report(items, [{key: item[key] for key in keys if key in item} for item in items], place, step, out)
 

@@ -22,7 +22,6 @@ _DROPPED_ON_CREATE = ("deletionTimestamp", "deletionGracePeriodSeconds", "manage
 _IMMUTABLE = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 _COLLECTIONS = ("labels", "annotations", "finalizers", "ownerReferences")
 _TOLD_IN_FULL = 4
-_OWNER_NEEDS = ("apiVersion", "name", "uid")
 _REPEATED = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
     "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
@@ -37,8 +36,10 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def of_new(meta: Meta, namespaced: bool, rules: KindRules) -> tuple[Meta, list[Cause]]:
     """The metadata with which an object is created, and what is wrong with it."""
     rule = rules.name
-    dropped = [name for name in _DROPPED_ON_CREATE if name in meta]
-    dropped += [name for name in _COLLECTIONS if name in meta and not meta[name]]
+    dropped: list[str] = []
+    for part, value in meta.items():
+        if part in _DROPPED_ON_CREATE or (not value and part in _COLLECTIONS):
+            dropped.append(part)
     if dropped:
         meta = {name: value for name, value in meta.items() if name not in dropped}
     found: list[Cause] = []
@@ -47,8 +48,8 @@ def of_new(meta: Meta, namespaced: bool, rules: KindRules) -> tuple[Meta, list[C
         found += [causes.invalid("metadata.generateName", generate, text) for text in rule(generated_prefix(generate))]
     if not name:
         found.append(causes.required("metadata.name", "name or generateName is required"))
-    else:
-        found += [causes.invalid("metadata.name", name, text) for text in rule(name)]
+    elif wrong := rule(name):
+        found += [causes.invalid("metadata.name", name, text) for text in wrong]
     if not namespaced and meta.get("namespace"):
         found.append(causes.forbidden("metadata.namespace", "not allowed on this type"))
     for part, check in _CHECKS.items():
@@ -135,9 +136,10 @@ def _labels(labels: dict[str, str], old: dict[str, str] | None) -> list[Cause]:
 def _annotations(annotations: dict[str, str], old: dict[str, str] | None) -> list[Cause]:
     found: list[Cause] = []
     for key in annotations.keys() - old.keys() if old else annotations:
-        found += [causes.invalid("metadata.annotations", key, text) for text in annotation_key(key)]
-        if len(found) > causes.MOST_TOLD:
-            break
+        if annotation_key(key):
+            found += [causes.invalid("metadata.annotations", key, text) for text in annotation_key(key)]
+            if len(found) > causes.MOST_TOLD:
+                break
     # A character is at most four bytes and a key at most 317: count bytes only where it could matter.
     size = sum(map(len, annotations.values())) * 4 + len(annotations) * 317
     if size > ANNOTATIONS_LIMIT and sum(_bytes(k) + _bytes(v) for k, v in annotations.items()) > ANNOTATIONS_LIMIT:
@@ -177,7 +179,8 @@ def _owners(owners: list[dict[str, Any]], old: list[dict[str, Any]] | None) -> l
     found: list[Cause] = []
     controller = ""
     for owner in owners:
-        if owner.get("kind") in (None, "", "Event") or not all(owner.get(name) for name in _OWNER_NEEDS):
+        get = owner.get
+        if get("kind") in (None, "", "Event") or not (get("apiVersion") and get("name") and get("uid")):
             found += _owner(owner)
         if owner.get("controller"):
             name = f"{owner.get('kind', '')}/{owner.get('name', '')}"

@@ -11,8 +11,8 @@ import socket
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import blake2b
 from math import isfinite
-from random import Random
 
 from sandpool.local.backends.base import (
     BackendError,
@@ -45,6 +45,7 @@ INIT_FAILURES = "hollow.sandpool.dev/init-failures"
 """How often the first init container fails before it succeeds."""
 START_ERROR = "hollow.sandpool.dev/start-error"
 """A reason: the pod cannot be started at all."""
+_CREATING, _INITIALIZING = Waiting(), Waiting("PodInitializing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ class HollowBackend:
         seen = Running(
             workload.uid,
             workload.key,
-            init=tuple(RunningContainer(c.name, Waiting("PodInitializing")) for c in workload.spec.init_containers),
-            containers=tuple(RunningContainer(c.name, Waiting()) for c in workload.spec.containers),
+            init=tuple([RunningContainer(c.name, _INITIALIZING) for c in workload.spec.init_containers]),
+            containers=tuple([RunningContainer(c.name, _CREATING) for c in workload.spec.containers]),
         )
         self._pods[workload.uid] = pod = _Pod(workload, seen)
         self._later(pod, "", self._draw(workload.uid, "start", self._options.start), lambda: self._begin(pod))
@@ -211,7 +212,7 @@ class HollowBackend:
     def _begin(self, pod: _Pod) -> None:
         """All init containers run, and then, unless one fails, all containers start."""
         now = self._clock.now()
-        ended = self._initialize(pod, now)
+        ended = self._initialize(pod, now) if pod.seen.init else ()
         if any(isinstance(c.state, Exit) and c.state.code for c in ended):
             self._put(pod, replace(pod.seen, init=ended))
             return
@@ -222,9 +223,8 @@ class HollowBackend:
             self._later(pod, "", 1.0, lambda: self._begin(pod))
             self._put(pod, replace(pod.seen, containers=waiting))
             return
-        started = tuple(
-            replace(c, state=Started(now), id=f"hollow://{pod.seen.uid}/{c.name}") for c in pod.seen.containers
-        )
+        state, uid = Started(now), pod.seen.uid
+        started = tuple([replace(c, state=state, id=f"hollow://{uid}/{c.name}") for c in pod.seen.containers])
         self._put(pod, replace(pod.seen, address=address, init=ended, containers=started))
         for container in started:
             self._go_on(pod, container)
@@ -258,7 +258,8 @@ class HollowBackend:
             return
         attempt = f"{container.name}/{container.restarts}"
         ends_after = _number(notes.get(EXIT_AFTER))
-        if not state.ready and self._random(pod.seen.uid, f"fail/{attempt}").random() < self._options.failure_rate:
+        rate = self._options.failure_rate
+        if rate > 0 and not state.ready and self._chance(pod.seen.uid, f"fail/{attempt}") < rate:
             self._step(pod, container, f"ready/{attempt}", lambda now: Exit(1, now, state.at))
             return
         if not state.ready and notes.get(NEVER_READY) != "true":
@@ -297,18 +298,18 @@ class HollowBackend:
         return pod
 
     def _container(self, pod: _Pod, name: str) -> RunningContainer:
-        for container in (*pod.seen.containers, *pod.seen.init):
+        seen = pod.seen
+        for container in (*seen.containers, *seen.init) if seen.init else seen.containers:
             if container.name == name:
                 return container
         raise UnknownPod(pod.seen.uid, name)
 
     def _named(self, pod: _Pod, container: RunningContainer) -> Running:
         """The pod with this one of its containers replaced."""
-        init, containers = (
-            tuple(container if c.name == container.name else c for c in some)
-            for some in (pod.seen.init, pod.seen.containers)
-        )
-        return replace(pod.seen, init=init, containers=containers)
+        name, seen = container.name, pod.seen
+        init = tuple([container if c.name == name else c for c in seen.init])
+        containers = tuple([container if c.name == name else c for c in seen.containers])
+        return replace(seen, init=init, containers=containers)
 
     def _put(self, pod: _Pod, seen: Running) -> None:
         if seen != pod.seen:
@@ -331,11 +332,14 @@ class HollowBackend:
             known.cancel()
         pod.timers[about] = self._clock.call_later(max(0.0, seconds), due)
 
-    def _random(self, uid: Uid, what: str) -> Random:
-        return Random(f"{self._options.seed}/{uid}/{what}")  # noqa: S311  # it plays, it protects nothing
+    def _chance(self, uid: Uid, what: str) -> float:
+        """From 0 to 1, the same for the same words."""
+        words = f"{self._options.seed}/{uid}/{what}".encode()
+        return int.from_bytes(blake2b(words, digest_size=6).digest(), "big") / 2**48
 
     def _draw(self, uid: Uid, what: str, between: tuple[float, float]) -> float:
-        return self._random(uid, what).uniform(*between)
+        low, high = between
+        return low + (high - low) * self._chance(uid, what)
 
 
 def _number(text: str | None) -> float | None:

@@ -17,6 +17,7 @@ from sandpool.kube.api import Api
 from sandpool.local.backends.base import Backend
 from sandpool.local.errors import NodeError
 from sandpool.local.kubelet import status
+from sandpool.local.kubelet.alike import Alike
 from sandpool.local.kubelet.apply import Hands
 from sandpool.local.kubelet.asking import Asking
 from sandpool.local.kubelet.bind import NodeFacts
@@ -27,13 +28,14 @@ from sandpool.local.kubelet.goodbye import Goodbyes
 from sandpool.local.kubelet.ledger import Entry, Ledger
 from sandpool.local.kubelet.node import Heartbeat
 from sandpool.local.kubelet.options import KubeletOptions
-from sandpool.local.kubelet.plan import Bind, Plan, PodView, Publish, Relabel, Start, Step, plan_pod
+from sandpool.local.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Relabel, Start, Step, plan_pod
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
 from sandpool.local.kubelet.prober import Prober
 from sandpool.local.kubelet.references import Unresolved
 from sandpool.local.kubelet.refreshing import Refresher
 from sandpool.local.kubelet.runtimes import Offering, RuntimeClasses
 from sandpool.local.kubelet.telling import Telling
+from sandpool.local.kubelet.waking import Waking
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
@@ -83,15 +85,16 @@ class Kubelet:
         self._clock = clock
         self._options = options
         self._around = around
-        self.pods: Cache[NodePod] = Cache(NODE_PODS, lambda pod: options.places or pod.spec.node_name == options.node)
+        self.pods: Cache[NodePod] = Cache(NODE_PODS, self._holds, keep=Alike())
         self.nodes: Cache[Node] = Cache(NODES, lambda node: node.metadata.name == options.node)
         self.classes: Cache[RuntimeClass] = Cache(RUNTIME_CLASSES)
         writes = Writes(api, (self.pods, self.nodes, self.classes))
         self._ledger = Ledger()
+        self._waking = Waking(self.pods, backend, self._ledger, options.node, self._wake)
         self._telling = Telling(around.events, self._pod_of, options.pace, routine=options.routine_events)
         asking = Asking(backend, clock)
-        self._prober = Prober(asking.ask, clock, self._changed, self._telling.probed)
-        self._goodbyes = Goodbyes(asking.ask, clock, self._changed, self._telling.hook_failed)
+        self._prober = Prober(asking.ask, clock, self._waking.changed, self._telling.probed)
+        self._goodbyes = Goodbyes(asking.ask, clock, self._waking.changed, self._telling.hook_failed)
         self._here = Here(options.node, options.address, options.capacity)
         self._hands = Hands(
             writes, backend, self._here, self._goodbyes, self._claimed, self._telling.doubted, looks_up=options.looks_up
@@ -103,7 +106,7 @@ class Kubelet:
 
     def _parts(self, writes: Writes, clock: Clock, metrics: Metrics, random: Callable[[], float]) -> Parts:
         options = self._options
-        self.controller.on(self.pods, lambda pod: (pod.metadata.key,), reduce=self._concern)
+        self.pods.subscribe(self._waking.stepped)
         self.controller.on(self.nodes, self._unplaced, reduce=lambda node: (node.metadata.labels, node.spec))
         one = Scope(fields=f"metadata.name={options.node}")
         mine = Scope(fields="" if options.places else f"spec.nodeName={options.node}")
@@ -140,7 +143,7 @@ class Kubelet:
         """After the caches are filled: what the backend still has of pods that are gone is found here."""
         if self._around.offering is not None:
             self._runtimes.set(await self._around.offering())
-        await self._backend.open(self._changed)
+        await self._backend.open(self._waking.moved)
         for seen in self._backend.running():
             self._ledger.entry(seen.key, seen.uid)
             self.controller.wake(seen.key, "found")
@@ -149,25 +152,11 @@ class Kubelet:
     def _runtime(self) -> str:
         return self._options.runtime or f"{self._backend.name}://1"
 
-    def _changed(self, uid: Uid) -> None:
-        key = self._ledger.key_of(uid)
-        if key is not None:
-            self.controller.wake(key, "backend")
+    def _holds(self, pod: NodePod) -> bool:
+        return self._options.places or pod.spec.node_name == self._options.node
 
-    def _concern(self, pod: NodePod) -> object:
-        """What a reconcile reads; pods of other nodes do not concern us."""
-        if pod.spec.node_name not in ("", self._options.node):
-            return None
-        meta = pod.metadata
-        return (
-            meta.uid,
-            meta.labels,
-            pod.spec.node_name,
-            pod.spec.scheduling_gates,
-            meta.deletion_timestamp,
-            meta.deletion_grace_period_seconds,
-            pod.status,
-        )
+    def _wake(self, key: Key, cause: str) -> None:
+        self.controller.wake(key, cause)
 
     def _unplaced(self, changed: Node | RuntimeClass) -> Iterator[Key]:
         """Pods without a node may now fit, and those that have one may now find their runtime."""
@@ -188,23 +177,59 @@ class Kubelet:
     async def reconcile(self, key: Key) -> Done:
         view = self.observe(key)
         plan = plan_pod(view, self._options.pace, self._clock.now())
+        if view.pod is not None:
+            entry = self._ledger.entry(key, view.pod.metadata.uid)
+            entry.awaited = plan.holds
+            if plan.holds:
+                entry.held_since = view.held_since or self._clock.now()
         for step in plan.steps:
             note(step)
             try:
-                await self._hands.apply(view.pod, step)
+                await self._carry_out(view.pod, step)
             except NodeError as error:
                 if not isinstance(step, Start):
                     raise
                 return self._stumble(view, step, error)
-            self._tell(view.pod, step)
         self._remember(key, view, plan)
         return Done(again_at=plan.again_at)
 
-    def _tell(self, pod: NodePod | None, step: Step) -> None:
-        if pod is not None and isinstance(step, Publish):
-            self._telling.published(pod, step.fields)
-        elif pod is not None and isinstance(step, Bind):
-            self._telling.bound(pod, self._options.node)
+    async def _carry_out(self, pod: NodePod | None, step: Step) -> None:
+        match step:
+            case Publish(fields) if pod is not None:
+                await self._publish(pod, step)
+                self._telling.published(pod, fields)
+            case Delete() if pod is not None:
+                await self._delete(pod, step)
+            case _:
+                if pod is not None and isinstance(step, Start):
+                    self._telling.placed(pod, self._options.node)
+                await self._hands.apply(pod, step)
+
+    async def _publish(self, pod: NodePod, step: Publish) -> None:
+        """A pod that says what we have just made it say need not be looked at again, unless it is over."""
+        uid, status = pod.metadata.uid, {**pod.status, **step.fields}
+        if status.get("phase") not in ("Succeeded", "Failed"):
+            self._waking.saying[uid] = status
+        try:
+            await self._hands.apply(pod, step)
+        finally:
+            self._waking.saying.pop(uid, None)
+
+    async def _delete(self, pod: NodePod, step: Delete) -> None:
+        meta = pod.metadata
+        self._waking.deleting.add(meta.uid)
+        try:
+            await self._hands.apply(pod, step)
+        finally:
+            self._waking.deleting.discard(meta.uid)
+        now = self.pods.get(meta.key)
+        self._settle(meta.key, now.metadata.uid if now is not None else Uid(""))
+
+    def _settle(self, key: Key, uid: Uid) -> None:
+        """Forgets the pods of that name of which nothing is left, the one that has it now excepted."""
+        for gone in self._ledger.settle(key, uid, self._backend.look):
+            self._prober.forget(gone)
+            self._goodbyes.forget(gone)
 
     def observe(self, key: Key) -> PodView:
         pod = self.pods.get(key)
@@ -212,9 +237,7 @@ class Kubelet:
             pod = None
         uid = pod.metadata.uid if pod is not None else Uid("")
         look = self._backend.look
-        for gone in self._ledger.settle(key, uid, look):
-            self._prober.forget(gone)
-            self._goodbyes.forget(gone)
+        self._settle(key, uid)
         entry = self._ledger.entry(key, uid) if pod is not None else Entry()
         seen = look(uid) if pod is not None else None
         if pod is not None and seen is not entry.seen:
@@ -224,7 +247,7 @@ class Kubelet:
             pod,
             seen,
             tuple(seen for other in self._ledger.others(key, uid) if (seen := look(other)) is not None),
-            self._node_facts(),
+            self._node_facts() if seen is None else None,  # it is placed then
             self._options.address,
             pod is not None and entry.bound_at == pod.metadata.revision,
             entry.trouble,
@@ -242,15 +265,16 @@ class Kubelet:
         return NodeFacts(node.metadata.name, node.metadata.labels, node.spec.unschedulable, runtimes)
 
     def _remember(self, key: Key, view: PodView, plan: Plan) -> None:
-        """What the next look at this pod must know. The pod may be gone by now; its entry goes when the cache says so."""
-        if view.pod is None:
+        """What the next look at this pod must know. The pod may be gone by now, and its entry with it."""
+        entry = self._ledger.find(key, view.pod.metadata.uid) if view.pod is not None else None
+        if view.pod is None or entry is None:
             return
-        entry = self._ledger.entry(key, view.pod.metadata.uid)
         entry.held_since = (view.held_since or self._clock.now()) if plan.holds else None
-        if any(isinstance(step, Bind) for step in plan.steps):
-            entry.bound_at = view.pod.metadata.revision
-        if any(isinstance(step, Start | Relabel) for step in plan.steps):
-            entry.labels = view.pod.metadata.labels
+        for step in plan.steps:
+            if isinstance(step, Bind):
+                entry.bound_at = view.pod.metadata.revision
+            elif isinstance(step, Start | Relabel):
+                entry.labels = view.pod.metadata.labels
         if self._backend.look(view.pod.metadata.uid) is not None:
             entry.trouble, entry.failures = None, 0
 

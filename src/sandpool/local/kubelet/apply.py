@@ -109,12 +109,15 @@ class Hands:
 
 
 def status_patch(pod: NodePod, fields: dict[str, Any]) -> Patch:
-    """Sets these fields. A list of conditions in which somebody else has a part is replaced only if it is still the one that
-    was read."""
+    """Sets these fields. What somebody else has a part in is replaced only if it is still what was read: the status of a pod of
+    which we have said nothing, and a list of conditions that are not all ours."""
     operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
+    if not pod.acknowledged:
+        if pod.status:
+            operations.append({"op": "test", "path": "/status", "value": pod.status})
+        operations.append({"op": "add", "path": "/status", "value": {**pod.status, **fields}})
+        return json_patch(operations)
     if "conditions" in fields and foreign(pod):
         operations.append({"op": "test", "path": "/status/conditions", "value": pod.status["conditions"]})
-    if not pod.status:
-        operations.append({"op": "add", "path": "/status", "value": {}})
     operations += [{"op": "add", "path": f"/status/{name}", "value": value} for name, value in fields.items()]
     return json_patch(operations)

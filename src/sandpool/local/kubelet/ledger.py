@@ -21,6 +21,7 @@ class Entry:
     trouble: Trouble | None = None
     failures: int = 0  # starts that failed in a row
     held_since: datetime | None = None
+    awaited: bool = False  # what it is by then will be told at the next look, which is due; nothing is being told now
     labels: Mapping[str, str] | None = None  # that the backend knows
     claims: tuple[str, ...] = ()  # uids of the claims that it uses
     seen: Running | None = None  # as it was when Events were last made of it
@@ -46,6 +47,10 @@ class Ledger:
             self._keys[uid] = key
         return found
 
+    def find(self, key: Key, uid: Uid) -> Entry | None:
+        entries = self._entries.get(key)
+        return None if entries is None else entries.get(uid)
+
     def others(self, key: Key, uid: Uid) -> Iterator[Uid]:
         """Earlier pods of that name."""
         return (other for other in self._entries.get(key, ()) if other != uid)
@@ -57,7 +62,7 @@ class Ledger:
     def settle(self, key: Key, uid: Uid, left: Callable[[Uid], object | None]) -> list[Uid]:
         """Forgets the pods of that name, other than `uid`, of which nothing is left, and says which."""
         entries = self._entries.get(key)
-        if entries is None:
+        if entries is None or (len(entries) == 1 and uid in entries):
             return []
         gone = [other for other in entries if other != uid and left(other) is None]
         for other in gone:

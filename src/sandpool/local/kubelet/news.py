@@ -50,7 +50,8 @@ class News(NamedTuple):
 
 PULLING = "Pulling image"
 """How the message of a container begins that waits for its image."""
-_ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
+ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
+"""Reasons of a container that waits and is in no trouble."""
 _PULLS = ("ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable")
 
 
@@ -62,7 +63,7 @@ def started_news(pod: NodePod, before: Running | None, after: Running | None, pa
     found: list[News] = []
     for container in (*after.init, *after.containers):
         old = was.get(container.name)
-        if old is None or old != container:
+        if old is not container and (old is None or old != container):
             found += _of_container(pod, old, container, pace)
     return found
 
@@ -83,7 +84,7 @@ def _of_container(pod: NodePod, old: RunningContainer | None, new: RunningContai
 
 
 def _of_waiting(reason: str, message: str, image: str) -> Iterator[News]:
-    if reason in _ON_ITS_WAY:
+    if reason in ON_ITS_WAY:
         if message.startswith(PULLING):
             yield News(Kind.NORMAL, PodEvent.PULLING, message)
     elif reason == "ImagePullBackOff":
@@ -111,7 +112,7 @@ def _pulling(state: object) -> bool:
 
 
 def _held_up(state: object) -> bool:
-    return isinstance(state, Waiting) and state.reason not in _ON_ITS_WAY
+    return isinstance(state, Waiting) and state.reason not in ON_ITS_WAY
 
 
 def trouble_news(reason: str, message: str) -> News:

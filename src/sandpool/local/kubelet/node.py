@@ -19,6 +19,7 @@ from sandpool.local.kubelet.runtimes import Offers, RuntimeClasses, why_not
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.model import times
+from sandpool.model.binding import NODE_LEASES, TAKES_PODS
 from sandpool.model.kinds import LEASES, NODES
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.patches import merge_patch
@@ -27,7 +28,7 @@ from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
-LEASE_NAMESPACE = "kube-node-lease"
+LEASE_NAMESPACE = NODE_LEASES
 
 
 def node_labels(options: KubeletOptions) -> dict[str, str]:
@@ -39,9 +40,18 @@ def node_labels(options: KubeletOptions) -> dict[str, str]:
     }
 
 
+def node_annotations(options: KubeletOptions) -> dict[str, str]:
+    return {TAKES_PODS: "true"} if options.places else {}
+
+
+def _annotations_patch(options: KubeletOptions) -> dict[str, str | None]:
+    """What is not ours to say is taken back: an earlier process may have said it."""
+    return {TAKES_PODS: None, **node_annotations(options)}
+
+
 def node_body(options: KubeletOptions, runtime: str, offers: Offers, now: datetime) -> dict[str, Any]:
     return {
-        "metadata": {"name": options.node, "labels": node_labels(options)},
+        "metadata": {"name": options.node, "labels": node_labels(options), "annotations": node_annotations(options)},
         "status": node_status(options, runtime, offers, now),
     }
 
@@ -138,6 +148,9 @@ class Heartbeat:
         if node.metadata.uid != self._told:
             status = node_status(self._options, self._runtime(), self._runtimes.offers, self._clock.now())
             node = await self._api.patch_status(NODES, name, merge_patch({"status": status}))
+            wanted = _annotations_patch(self._options)
+            if any(node.metadata.annotations.get(key) != value for key, value in wanted.items()):
+                node = await self._api.patch(NODES, name, merge_patch({"metadata": {"annotations": wanted}}))
             self._told = node.metadata.uid
         return node
 

@@ -14,6 +14,7 @@ class Pace:
     """Seconds."""
 
     settle: float = 1.0  # a status difference that nobody waits for travels with the next one, or after this long
+    first_word: float = 0.5  # the same for a new pod, which is told of when it is ready, or after this long
     first_restart: float = 10.0  # before the second restart of a container, doubling; the first one is at once
     longest_restart: float = 300.0
     forgiven: float = 600.0  # a container that ran so long starts its delays anew

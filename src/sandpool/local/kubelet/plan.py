@@ -7,9 +7,9 @@ so a step that fails is simply planned again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sandpool.local.backends.base import Exit, Running, Workload
@@ -24,8 +24,7 @@ from sandpool.model.metadata import Uid
 from sandpool.model.pod import Phase
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(Struct, frozen=True):
     """One name, read once. `pod` is None if there is none, or none that concerns this node."""
 
     pod: NodePod | None
@@ -36,27 +35,24 @@ class PodView:
     binding: bool = False  # we have placed it and have not seen that yet
     trouble: Trouble | None = None
     held_since: datetime | None = None  # since when a status difference has been waiting
-    health: Mapping[str, Health] = field(default_factory=dict)  # of the running containers that have probes
+    health: Mapping[str, Health] = status.NO_PROBES  # of the running containers that have probes
     relabelled: bool = False  # the backend knows other labels, or we do not know which
     revives: bool = True  # whether the backend brings pods back as they were
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(Struct, frozen=True):
     def __str__(self) -> str:
         return "bind"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     workload: Workload
 
     def __str__(self) -> str:
         return "start" if self.workload.was is None else "start as it was"
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Struct, frozen=True):
     uid: Uid
     container: str
 
@@ -64,8 +60,7 @@ class Restart:
         return f"restart {self.container}"
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """One container, of a pod that stays."""
 
     uid: Uid
@@ -76,8 +71,7 @@ class End:
         return f"end {self.container} within {self.grace:g} s"
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     uid: Uid
     grace: float
 
@@ -85,8 +79,7 @@ class Stop:
         return f"stop within {self.grace:g} s"
 
 
-@dataclass(frozen=True, slots=True)
-class Relabel:
+class Relabel(Struct, frozen=True):
     uid: Uid
     labels: Mapping[str, str]
 
@@ -94,8 +87,7 @@ class Relabel:
         return "relabel"
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Struct, frozen=True):
     """Fields of the status that differ."""
 
     fields: Json
@@ -104,8 +96,7 @@ class Publish:
         return f"publish {', '.join(self.fields)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """The last step of a graceful end."""
 
     def __str__(self) -> str:
@@ -115,8 +106,7 @@ class Delete:
 Step = Bind | Start | Restart | Relabel | End | Stop | Publish | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     again_at: datetime | None = None
     holds: bool = False  # a status difference waits for company
@@ -140,7 +130,7 @@ def _plan_own(view: PodView, pace: Pace, now: datetime) -> Plan:
         case PodView(pod=NodePod(finished=True)):
             return Plan()
         case PodView(pod=NodePod() as pod, seen=None):
-            return _start(view, pod, now)
+            return _start(view, pod, pace, now)
         case PodView(pod=NodePod() as pod, seen=Running() as seen):
             return _keep(view, pod, seen, pace, now)
     raise AssertionError(view)
@@ -167,24 +157,20 @@ def _leave(view: PodView, pod: NodePod, now: datetime) -> Plan:
     return Plan(_said(pod, status.ended(pod, view.host, now)))  # held by finalizers; its last write removes it
 
 
-def _start(view: PodView, pod: NodePod, now: datetime) -> Plan:
+def _start(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
     refusal = why_not_run(pod, view.node)
     if refusal is not None:
-        trouble = Trouble("FailedCreatePodSandBox", refusal, now)
-        return Plan(_said(pod, status.accepted(pod, view.host, trouble, now)))
+        obstacle = Trouble("FailedCreatePodSandBox", refusal, now)
+        return Plan(_said(pod, status.accepted(pod, view.host, obstacle, now)))
     ran = pod.phase == Phase.RUNNING and not view.revives
     if ran and pod.spec.restart_policy == "Never":
         return Plan(_said(pod, status.lost(pod, view.host, now)))
-    steps: tuple[Step, ...] = ()
-    if view.trouble is None or view.trouble.retry_at <= now:
-        steps = (Start(workload_of(pod, view.node, now if ran else None)),)
-    if not pod.acknowledged or view.trouble is not None:
-        steps += _said(pod, status.accepted(pod, view.host, view.trouble, now))
-    return Plan(steps, view.trouble.retry_at if view.trouble is not None and not _starts(steps) else None)
-
-
-def _starts(steps: tuple[Step, ...]) -> bool:
-    return any(isinstance(step, Start) for step in steps)
+    trouble = view.trouble
+    start = (Start(workload_of(pod, view.node, now if ran else None)),)
+    if trouble is None:  # that it was taken is told with what becomes of it, unless that takes long
+        return Plan(start) if pod.acknowledged else Plan(start, now + timedelta(seconds=pace.first_word), holds=True)
+    said = _said(pod, status.accepted(pod, view.host, trouble, now))
+    return Plan((*start, *said)) if trouble.retry_at <= now else Plan(said, trouble.retry_at)
 
 
 def _keep(view: PodView, pod: NodePod, seen: Running, pace: Pace, now: datetime) -> Plan:
@@ -205,7 +191,7 @@ def _keep(view: PodView, pod: NodePod, seen: Running, pace: Pace, now: datetime)
     said = _said(pod, wanted)
     holds = False
     if said and not _urgent(pod, wanted):
-        at = (view.held_since or now) + timedelta(seconds=pace.settle)
+        at = (view.held_since or now) + timedelta(seconds=pace.settle if pod.acknowledged else pace.first_word)
         holds = at > now
         if holds:
             moments.append(at)
@@ -227,8 +213,8 @@ def _endings(view: PodView, pod: NodePod, seen: Running, over: bool) -> Iterator
 
 
 def _urgent(pod: NodePod, wanted: Json) -> bool:
-    """Somebody waits for this difference: the pod was taken, became ready or unready, or is over."""
-    return not pod.acknowledged or status.ready_differs(pod, wanted) or wanted["phase"] in ("Succeeded", "Failed")
+    """Somebody waits for this difference: the pod became ready or unready, or is over."""
+    return status.ready_differs(pod, wanted) or wanted["phase"] in ("Succeeded", "Failed")
 
 
 def _said(pod: NodePod, wanted: Json) -> tuple[Step, ...]:

@@ -60,7 +60,12 @@ class NodeContainer(ContainerSpec, frozen=True):
     @property
     def tended(self) -> bool:
         """Whether somebody must ask how it is before it counts as ready."""
-        return bool(self.readiness_probe or self.liveness_probe or self.startup_probe or self.post_start)
+        return (
+            self.readiness_probe is not None
+            or self.liveness_probe is not None
+            or self.startup_probe is not None
+            or (self.lifecycle is not None and self.lifecycle.post_start is not None)
+        )
 
     @property
     def handlers(self) -> tuple[tuple[str, Handler], ...]:
@@ -90,11 +95,13 @@ class NodePodSpec(WorkloadSpec, frozen=True):
 
     @property
     def all_containers(self) -> tuple[NodeContainer, ...]:
-        return (*self.init_containers, *self.containers)
+        return (*self.init_containers, *self.containers) if self.init_containers else self.containers
 
     @property
     def lasting(self) -> tuple[NodeContainer, ...]:
         """Those that are meant to run as long as the pod."""
+        if not self.init_containers:
+            return self.containers
         return (*(init for init in self.init_containers if init.sidecar), *self.containers)
 
     @property

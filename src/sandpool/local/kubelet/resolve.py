@@ -31,17 +31,21 @@ class Resolved:
 
 def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resolved:
     """The workload complete."""
-    for container in pod.spec.all_containers:
-        _check(container)
-    volumes = volume_specs(pod, found, here)
-    env = {container.name: environment(pod, container, found, here) for container in pod.spec.all_containers}
-    credentials, doubts = _credentials(pod, found)
+    env: dict[str, dict[str, str]] = {}
+    containers = pod.spec.all_containers
+    for container in containers:
+        if container.tended or container.pre_stop is not None:
+            _check(container)
+    volumes = volume_specs(pod, found, here) if pod.spec.volumes else ()
+    for container in containers:
+        env[container.name] = environment(pod, container, found, here)
+    credentials, doubts = _credentials(pod, found) if pod.spec.image_pull_secrets else ((), ())
     full = replace(
         workload,
         spec=msgspec.structs.replace(
             workload.spec,
-            init_containers=tuple(_expanded(one, env[one.name]) for one in pod.spec.init_containers),
-            containers=tuple(_expanded(one, env[one.name]) for one in pod.spec.containers),
+            init_containers=tuple([_expanded(one, env[one.name]) for one in pod.spec.init_containers]),
+            containers=tuple([_expanded(one, env[one.name]) for one in pod.spec.containers]),
         ),
         labels=pod.metadata.labels,
         env=env,
@@ -67,7 +71,7 @@ def _refusal(container: NodeContainer, why: str) -> Unresolved:
 
 def _expanded(container: NodeContainer, env: Mapping[str, str]) -> NodeContainer:
     """With subPathExpr turned into a subPath."""
-    if not any(mount.sub_path_expr for mount in container.volume_mounts):
+    if not container.volume_mounts or not any(mount.sub_path_expr for mount in container.volume_mounts):
         return container
     mounts = []
     for mount in container.volume_mounts:

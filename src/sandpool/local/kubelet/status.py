@@ -57,7 +57,7 @@ def running(
 ) -> Json:
     """The status of a pod that the backend has."""
     seen = containers.judged(seen, health)
-    starting = {name for name, known in health.items() if not known.started}
+    starting = {name for name, known in health.items() if not known.started} if health else set()
     phase = phase_of(seen, pod.spec)
     if phase is Phase.PENDING and pod.phase == Phase.RUNNING:
         phase = Phase.RUNNING
@@ -119,16 +119,20 @@ def aim_of(seen: Running, spec: NodePodSpec) -> Phase:
         ends = [(c.name, c.state) for c in seen.init if isinstance(c.state, Exit)]
         failed = any(end.code and not restarts.restarts(restarts.policy_of(spec, name), end) for name, end in ends)
         return Phase.FAILED if failed else Phase.PENDING
-    states = [container.state for container in seen.containers]
-    if any(not isinstance(state, Started | Exit) for state in states):
-        return Phase.PENDING
-    ended = [state for state in states if isinstance(state, Exit)]
-    if len(ended) < len(states) or any(restarts.restarts(spec.restart_policy, end) for end in ended):
+    ended: list[Exit] = []
+    for container in seen.containers:
+        if isinstance(container.state, Exit):
+            ended.append(container.state)
+        elif not isinstance(container.state, Started):
+            return Phase.PENDING
+    if len(ended) < len(seen.containers) or any(restarts.restarts(spec.restart_policy, end) for end in ended):
         return Phase.RUNNING
     return Phase.FAILED if any(end.code for end in ended) else Phase.SUCCEEDED
 
 
 def running_sidecars(seen: Running, spec: NodePodSpec) -> list[str]:
+    if not spec.init_containers:
+        return []
     sidecars = {init.name for init in spec.init_containers if init.sidecar}
     return [init.name for init in seen.init if init.name in sidecars and isinstance(init.state, Started)]
 
@@ -144,7 +148,12 @@ def difference(pod: NodePod, status: Json) -> Json:
 
 
 def ready_differs(pod: NodePod, status: Json) -> bool:
-    return _truth(pod.status, READY) != _truth(status, READY)
+    """A pod that never said whether it is ready is not."""
+    return (_truth(pod.status, READY) == "True") != (_truth(status, READY) == "True")
+
+
+def scheduled(pod: NodePod) -> bool:
+    return _truth(pod.status, SCHEDULED) == "True"
 
 
 def foreign(pod: NodePod) -> list[Json]:
@@ -171,11 +180,11 @@ def _verdicts(pod: NodePod, seen: Running | None, phase: Phase, starting: Contai
     why, what = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
     if completed:
         why, what = "PodCompleted", ""
-    gates = [
-        gate.condition_type for gate in pod.spec.readiness_gates if _truth(pod.status, gate.condition_type) != "True"
-    ]
-    gated = [f'corresponding condition of pod readiness gate "{gate}" is not "True".' for gate in gates]
-    ready_why, ready_what = (why, what) if not all_ready else ("ReadinessGatesNotReady", " ".join(gated))
+    gates = _open_gates(pod) if pod.spec.readiness_gates else []
+    ready_why, ready_what = why, what
+    if all_ready and gates:
+        gated = [f'corresponding condition of pod readiness gate "{gate}" is not "True".' for gate in gates]
+        ready_why, ready_what = "ReadinessGatesNotReady", " ".join(gated)
     missing = f"containers with incomplete status: [{' '.join(incomplete)}]"
     found = [
         (READY_TO_START, seen is not None and bool(seen.address) and phase in (Phase.PENDING, Phase.RUNNING), "", ""),
@@ -189,26 +198,42 @@ def _verdicts(pod: NodePod, seen: Running | None, phase: Phase, starting: Contai
     return found
 
 
+def _open_gates(pod: NodePod) -> list[str]:
+    """Conditions that others have to set before the pod is ready."""
+    types = [gate.condition_type for gate in pod.spec.readiness_gates]
+    return [type_ for type_ in types if _truth(pod.status, type_) != "True"]
+
+
 def _conditions(pod: NodePod, verdicts: Sequence[_Verdict], now: datetime) -> list[Json]:
     """Ours first, in the usual order; each keeps the time at which its status last changed."""
     known = {condition.get("type"): condition for condition in pod.status.get("conditions") or ()}
-    made = []
+    at = times.seconds(now)
+    made: list[Json] = []
     for type_, holds, reason, message in verdicts:
         truth = "True" if holds else "False"
-        old = known.get(type_) or {}
-        since = old.get("lastTransitionTime") if old.get("status") == truth else None
-        condition: Json = {"type": type_, "status": truth, "lastTransitionTime": since or times.seconds(now)}
-        if not holds or type_ == NOTED:
-            condition |= {name: text for name, text in (("reason", reason), ("message", message)) if text}
-        made.append(condition if not _same(old, condition) else old)
-    ours = {type_ for type_, *_ in verdicts}
-    return made + [condition for type_, condition in known.items() if type_ not in ours]
+        if holds and type_ != NOTED:
+            reason = message = ""
+        old = known.pop(type_, None)
+        if old is not None and _same(old, truth, reason, message):
+            made.append(old)
+            continue
+        since = old.get("lastTransitionTime") if old is not None and old.get("status") == truth else None
+        condition: Json = {"type": type_, "status": truth, "lastTransitionTime": since or at}
+        if reason:
+            condition["reason"] = reason
+        if message:
+            condition["message"] = message
+        made.append(condition)
+    return [*made, *known.values()]
 
 
-def _same(old: Json, new: Json) -> bool:
-    return all(
-        (old.get(name) or "") == (new.get(name) or "") for name in ("type", "status", "reason", "message")
-    ) and bool(old.get("lastTransitionTime"))
+def _same(old: Json, truth: str, reason: str, message: str) -> bool:
+    return (
+        old.get("status") == truth
+        and (old.get("reason") or "") == reason
+        and (old.get("message") or "") == message
+        and bool(old.get("lastTransitionTime"))
+    )
 
 
 def _truth(status: Json, type_: str) -> str:
@@ -225,6 +250,8 @@ def _initialized(seen: Running, spec: NodePodSpec, starting: Container[str] = ()
 
 def _incomplete(seen: Running | None, spec: NodePodSpec, starting: Container[str] = ()) -> list[str]:
     """The init containers that have not succeeded, and the sidecars that have never started."""
+    if not spec.init_containers:
+        return []
     begun = seen is not None and any(isinstance(c.state, Started | Exit) for c in seen.containers)
     states = {c.name: c.state for c in seen.init} if seen is not None else {}
     found = []
@@ -240,9 +267,10 @@ def _incomplete(seen: Running | None, spec: NodePodSpec, starting: Container[str
 
 
 def _container_ready(seen: Running | None, name: str) -> bool:
-    for container in (*seen.containers, *seen.init) if seen is not None else ():
-        if container.name == name:
-            return isinstance(container.state, Started) and container.state.ready
+    if seen is not None:
+        for container in (*seen.containers, *seen.init) if seen.init else seen.containers:
+            if container.name == name:
+                return isinstance(container.state, Started) and container.state.ready
     return False
 
 

@@ -11,6 +11,7 @@ from sandpool.local.kubelet.course import Which
 from sandpool.local.kubelet.news import News, PodEvent, probe_news, published_news, started_news, trouble_news
 from sandpool.local.kubelet.options import Pace
 from sandpool.local.kubelet.pods import NODE_PODS, Json, NodePod
+from sandpool.local.kubelet.status import scheduled
 from sandpool.loop.events import Events, Kind
 from sandpool.model.metadata import Uid
 
@@ -30,9 +31,11 @@ class Telling:
     def published(self, pod: NodePod, fields: Json) -> None:
         self._tell(pod, published_news(pod, fields))
 
-    def bound(self, pod: NodePod, node: str) -> None:
-        text = f"Successfully assigned {pod.metadata.key} to {node}"
-        self._tell(pod, [News(Kind.NORMAL, PodEvent.SCHEDULED, text, routine=True)])
+    def placed(self, pod: NodePod, node: str) -> None:
+        """It is about to be started for the first time. A pod that asked for this very node was not placed by anybody."""
+        if self._routine and not pod.acknowledged and scheduled(pod):
+            text = f"Successfully assigned {pod.metadata.key} to {node}"
+            self._tell(pod, [News(Kind.NORMAL, PodEvent.SCHEDULED, text, routine=True)])
 
     def stumbled(self, pod: NodePod, error: NodeError) -> None:
         self._tell(pod, [trouble_news(error.reason, error.message)])

@@ -28,15 +28,18 @@ def bound(pod: Document, binding: Mapping[str, Any], now: datetime) -> Document:
         raise refusals.other_uid(PODS, name, str(asked), metadata["uid"])
     if "deletionTimestamp" in metadata:
         raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    there = (pod.get("spec") or {}).get("nodeName")
+    if there:
+        raise _refused(name, f'pod {name} is already assigned to node "{there}"')
+    return placed(owning(pod), node, now)
+
+
+def placed(pod: Document, node: str, now: datetime) -> Document:
+    """The pod on that node, which its status says, too."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    if spec.get("nodeName"):
-        raise _refused(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.seconds(now)}
     others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
-    document = owning(pod)
-    document["spec"] = {**spec, "nodeName": node}
-    document["status"] = {**status, "conditions": [*others, scheduled]}
-    return document
+    return {**pod, "spec": {**spec, "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
 
 
 def _part(binding: Mapping[str, Any], field: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 
 from sandpool.local.admission.admit import Admitted, FieldValidation, admit
 from sandpool.local.objects import refusals
-from sandpool.local.objects.document import Document, Malformed, headed, metadata_of, owning, revision_of, same
+from sandpool.local.objects.document import Document, Malformed, headed, metadata_of, revision_of, same
 from sandpool.local.objects.owners import settle_owners
 from sandpool.local.objects.prepare import check_names
 from sandpool.local.objects.strategy import Strategy, strategy_of
@@ -34,46 +34,45 @@ class Change(msgspec.Struct, frozen=True):
     subresource: str
     patched: bool = False
 
-    @property
-    def part(self) -> str:
-        """What may change: "" is all but the status. A Scale changes the object itself."""
-        return "" if self.subresource == "scale" else self.subresource
-
     def admitted(self, resource: Resource[Any], validation: FieldValidation) -> tuple[Document, tuple[str, ...]]:
         """The document to store, with the old revision still in a metadata of its own, and warnings."""
         strategy = strategy_of(resource)
+        part = "" if self.subresource == "scale" else self.subresource  # a Scale changes the object itself
         try:
-            document = self._asked(resource, strategy)
+            document = self._asked(resource, strategy, part)
         except Malformed:
             admit(resource, self.new, self.old, validation=validation, patched=self.patched)
             raise
-        outcome = self._admit(resource, strategy, document, validation)
-        document = owning(outcome.body)
-        metadata = document["metadata"]
-        warnings = outcome.warnings + settle_owners(metadata, patched=self.patched)
-        metadata["resourceVersion"] = self.old["metadata"]["resourceVersion"]
-        if strategy.generation and not self.part and wanted_differs(self.old, document):
-            metadata["generation"] = int(self.old["metadata"].get("generation", 0)) + 1
+        outcome = self._admit(resource, strategy, part, document, validation)
+        before = self.old["metadata"]
+        metadata = dict(outcome.body["metadata"])
+        document = {**outcome.body, "metadata": metadata}
+        warnings = outcome.warnings
+        owners = metadata.get("ownerReferences")
+        if owners and len(owners) > 1:
+            warnings += settle_owners(metadata, patched=self.patched)
+        metadata["resourceVersion"] = before["resourceVersion"]
+        if not part and strategy.generation and wanted_differs(self.old, document):
+            metadata["generation"] = int(before.get("generation", 0)) + 1
         return document, warnings
 
-    def _asked(self, resource: Resource[Any], strategy: Strategy) -> Document:
+    def _asked(self, resource: Resource[Any], strategy: Strategy, part: str) -> Document:
         """The document as asked for, with all that this request may not touch as it was."""
         metadata = metadata_of(self.new)
-        check_names(resource, metadata, self.namespace, self.name)
+        if metadata.get("name") != self.name or metadata.get("namespace") != self.namespace:
+            check_names(resource, metadata, self.namespace, self.name)
         if metadata.get("resourceVersion") != self.old["metadata"]["resourceVersion"]:
             self._check_revision(resource, strategy, metadata)
         if resource.namespaced and "namespace" not in metadata:
             metadata = {**metadata, "namespace": self.namespace}
-        match self.part:
-            case "status":
-                return {**self.old, "metadata": metadata, "status": self.new.get("status")}
-            case "finalize":
-                finalizers = _wanted_finalizers(self.new.get("spec"))
-                return {**self.old, "spec": {"finalizers": finalizers} if finalizers else {}}
-            case _ if self.patched and metadata is self.new["metadata"]:
-                return self.new
-            case _:
-                return headed(resource.api_version, resource.kind, metadata, self.new)
+        if part == "status":
+            return {**self.old, "metadata": metadata, "status": self.new.get("status")}
+        if part == "finalize":
+            finalizers = _wanted_finalizers(self.new.get("spec"))
+            return {**self.old, "spec": {"finalizers": finalizers} if finalizers else {}}
+        if self.patched and metadata is self.new["metadata"]:
+            return self.new
+        return headed(resource.api_version, resource.kind, metadata, self.new)
 
     def _check_revision(self, resource: Resource[Any], strategy: Strategy, metadata: Document) -> None:
         asked = revision_of(metadata)
@@ -84,14 +83,12 @@ class Change(msgspec.Struct, frozen=True):
             raise refusals.conflict(resource, self.name)
 
     def _admit(
-        self, resource: Resource[Any], strategy: Strategy, document: Document, validation: FieldValidation
+        self, resource: Resource[Any], strategy: Strategy, part: str, document: Document, validation: FieldValidation
     ) -> Admitted:
-        if self.part == "finalize":
+        if part == "finalize":
             return Admitted(document)
-        outcome = admit(
-            resource, document, self.old, subresource=self.part, validation=validation, patched=self.patched
-        )
-        if self.part != "status" or strategy.custom or document["metadata"] is self.old["metadata"]:
+        outcome = admit(resource, document, self.old, subresource=part, validation=validation, patched=self.patched)
+        if part != "status" or strategy.custom or document["metadata"] is self.old["metadata"]:
             return outcome
         # Kubernetes' own kinds let labels and annotations travel with a status.
         labelled = admit(resource, {**self.old, "metadata": document["metadata"]}, self.old, validation=validation)
@@ -131,6 +128,7 @@ def differs(old: Document, new: Document) -> bool:
         return True
     for field, value in new.items():
         before = old[field]
-        if value is not before and not same(value, before):
+        if value is not before and field != "metadata" and not same(value, before):
             return True
-    return False
+    # Last, because it is always another object, and mostly an equal one.
+    return not same(new.get("metadata"), old.get("metadata"))

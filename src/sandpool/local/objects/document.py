@@ -6,7 +6,6 @@ write and that nobody else holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -86,19 +85,14 @@ def headed(api_version: str, kind: str, metadata: Document, body: Document) -> D
     return document
 
 
-def at_revision(document: Document, limit: int | None = MAX_BYTES) -> Callable[[Revision], bytes]:
-    """The encoder of a write. The document's metadata must be its own: the revision is put into it. Without a limit: what
+def encoded_at(document: Document, limit: int | None, revision: Revision) -> bytes:
+    """The bytes of a write. The document's metadata must be its own: the revision is put into it. Without a limit: what
     the server itself adds (the time of a deletion, one more digit of the revision) must never be too much."""
-    metadata = document["metadata"]
-
-    def encode(revision: Revision) -> bytes:
-        metadata["resourceVersion"] = str(revision)
-        value = _encode(document)
-        if limit is not None and len(value) > limit:
-            raise TooLarge(f"Request entity too large: limit is {limit}")
-        return value
-
-    return encode
+    document["metadata"]["resourceVersion"] = str(revision)
+    value = _encode(document)
+    if limit is not None and len(value) > limit:
+        raise TooLarge(f"Request entity too large: limit is {limit}")
+    return value
 
 
 def owning(document: Document) -> Document:

@@ -7,7 +7,7 @@ twice; then it waits until the log is durable. What a refusal was derived from i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.local.admission.admit import admit
 from sandpool.local.objects import refusals
-from sandpool.local.objects.acknowledged import Acknowledged
+from sandpool.local.objects.acknowledged import Acknowledged, unavailable
 from sandpool.local.objects.binding import bound
 from sandpool.local.objects.change import Change, differs
 from sandpool.local.objects.deletion import Leave, Mark, Remove, emptied, judge
@@ -38,11 +38,13 @@ from sandpool.local.objects.naming import ATTEMPTS, generated, random_suffix
 from sandpool.local.objects.options import Deleted, DeleteOptions, Listed, ListQuery, WatchQuery, WriteOptions, Written
 from sandpool.local.objects.owners import settle_owners
 from sandpool.local.objects.patching import check_type, patched
+from sandpool.local.objects.placing import Placing
 from sandpool.local.objects.prepare import check_kind, check_names, settle_namespace, stamp
 from sandpool.local.objects.scaling import scale_of, scaled
 from sandpool.local.objects.strategy import strategy_of
 from sandpool.local.objects.typed import Typed
 from sandpool.local.objects.watching import Departed, RawEvent, Watch
+from sandpool.local.store.errors import StoreError
 from sandpool.local.store.port import Store
 from sandpool.local.store.record import Record
 from sandpool.model import kinds
@@ -73,6 +75,7 @@ class Objects:
         self._new_uid = new_uid
         self._new_suffix = new_suffix
         self._namespaces = Namespaces(store)
+        self._placing = Placing(store)
         self._log = Acknowledged(store)
         self._memo = Memo()
         self._departed = Departed()
@@ -103,69 +106,58 @@ class Objects:
         self, resource: AnyResource, namespace: str, body: Document, options: WriteOptions = WriteOptions()
     ) -> Written:
         try:
-            return await self._create_named(resource, namespace, body, options)
-        except Malformed:
-            admit(resource, body, None, validation=options.validation)  # which says it as a server does
-            raise
-
-    async def _create_named(
-        self, resource: AnyResource, namespace: str, body: Document, options: WriteOptions
-    ) -> Written:
-        check_kind(resource, body)
-        metadata = dict(metadata_of(body))
-        if resource.namespaced and not namespace:
-            namespace = text_of(metadata, "namespace")
-            if not namespace:
-                raise refusals.namespace_required(resource)
-        settle_namespace(resource, metadata, namespace)
-        name, prefix = text_of(metadata, "name"), text_of(metadata, "generateName")
-        if resource.namespaced:
-            refusal = self._namespaces.refusal(resource, name or prefix, namespace)
+            check_kind(resource, body)
+            metadata = dict(metadata_of(body))
+            namespace = settle_namespace(resource, metadata, namespace)
+            name, prefix = text_of(metadata, "name"), text_of(metadata, "generateName")
+            refusal = self._namespaces.refusal(resource, name or prefix, namespace) if resource.namespaced else None
             if refusal is not None:
                 await self._log.settled(key_of(kinds.NAMESPACES, "", namespace))
                 raise refusal
-        if prefix and not name:
-            return await self._create_generated(resource, namespace, body, metadata, prefix, options)
-        return await self._create(resource, namespace, body, metadata, options)
+            if prefix and not name:
+                metadata["name"] = self._free_name(resource, namespace, prefix)
+            document, warnings = self._made(resource, body, metadata, options)
+            name = document["metadata"]["name"]
+            key = key_of(resource, namespace, name)
+            present = self._store.newest(key)
+            if present is not None:
+                leaving = "deletionTimestamp" in decode(present)["metadata"]
+                await self._log.durable(present.revision)
+                raise refusals.already_exists(resource, name, leaving=leaving)
+            if options.dry_run:
+                value = msgspec.json.encode(document)
+                return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
+            return Written(await self._log.put(key, NO_REVISION, document), warnings, created=True)
+        except Malformed:
+            admit(resource, body, None, validation=options.validation)  # which says it as a server does
+            raise
+        except StoreError as error:
+            raise unavailable(error) from error
 
-    async def _create_generated(
-        self,
-        resource: AnyResource,
-        namespace: str,
-        body: Document,
-        metadata: Document,
-        prefix: str,
-        options: WriteOptions,
-    ) -> Written:
+    def _free_name(self, resource: AnyResource, namespace: str, prefix: str) -> str:
         name = ""
         for _ in range(ATTEMPTS):
             name = generated(prefix, self._new_suffix())
             if self._store.newest(key_of(resource, namespace, name)) is None:
-                return await self._create(resource, namespace, body, {**metadata, "name": name}, options)
+                return name
         raise refusals.no_name_left(resource, name)
 
-    async def _create(
-        self, resource: AnyResource, namespace: str, body: Document, metadata: Document, options: WriteOptions
-    ) -> Written:
-        if text_of(metadata, "resourceVersion").isdigit() and revision_of(metadata):
-            raise refusals.revision_on_create()
-        metadata.pop("resourceVersion", None)
+    def _made(
+        self, resource: AnyResource, body: Document, metadata: Document, options: WriteOptions
+    ) -> tuple[Document, tuple[str, ...]]:
+        """The document of a new object, with a metadata of its own, and warnings."""
+        if "resourceVersion" in metadata:
+            if text_of(metadata, "resourceVersion").isdigit() and revision_of(metadata):
+                raise refusals.revision_on_create()
+            del metadata["resourceVersion"]
         document = headed(resource.api_version, resource.kind, metadata, body)
         admitted = admit(resource, document, None, validation=options.validation)
         document = owning(admitted.body)
-        stamp(strategy_of(resource), document["metadata"], uid=self._new_uid(), now=self._now())
-        warnings = admitted.warnings + settle_owners(document["metadata"])
-        name = document["metadata"]["name"]
-        key = key_of(resource, namespace, name)
-        present = self._store.newest(key)
-        if present is not None:
-            leaving = "deletionTimestamp" in decode(present)["metadata"]
-            await self._log.durable(present.revision)
-            raise refusals.already_exists(resource, name, leaving=leaving)
-        if options.dry_run:
-            value = msgspec.json.encode(document)
-            return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
-        return Written(await self._log.put(key, NO_REVISION, document), warnings, created=True)
+        now = self._now()
+        stamp(strategy_of(resource), document["metadata"], uid=self._new_uid(), now=now)
+        if resource.kind == "Pod":
+            document = self._placing.place(document, now)
+        return document, admitted.warnings + settle_owners(document["metadata"])
 
     # Changing.
 
@@ -198,10 +190,13 @@ class Objects:
                 check_kind(resource, body)
                 new = body
             change = Change(namespace, name, record, old, new, subresource)
-            return await self._replace(resource, change, options)
+            written, warnings = self._replace(resource, change, options)
+            return Written(await written, warnings)
         except ApiError:
             await self._log.durable(record.revision)
             raise
+        except StoreError as error:
+            raise unavailable(error) from error
 
     async def _put_new(
         self, resource: AnyResource, namespace: str, name: str, body: Document, options: WriteOptions
@@ -223,7 +218,8 @@ class Objects:
         options: WriteOptions = WriteOptions(),
         subresource: str = "",
     ) -> Written:
-        _check_subresource(resource, subresource)
+        if subresource:
+            _check_subresource(resource, subresource)
         check_type(resource, patch, subresource)
         record = self._store.newest(key_of(resource, namespace, name))
         if record is None:
@@ -236,32 +232,46 @@ class Objects:
             else:
                 new = patched(resource, old, patch)
             change = Change(namespace, name, record, old, new, subresource, patched=True)
-            return await self._replace(resource, change, options)
+            written, warnings = self._replace(resource, change, options)
+            return Written(await written, warnings)
         except ApiError:
             await self._log.durable(record.revision)
             raise
+        except StoreError as error:
+            raise unavailable(error) from error
 
-    async def _replace(self, resource: AnyResource, change: Change, options: WriteOptions) -> Written:
-        """Puts the new document in the place of the old one: the one path that every change of an object takes."""
+    def _replace(
+        self, resource: AnyResource, change: Change, options: WriteOptions
+    ) -> tuple[Awaitable[Record], tuple[str, ...]]:
+        """Puts the new document in the place of the old one: the one path that every change of an object takes. What is to
+        be answered, once it may be told, and warnings."""
         record, old = change.record, change.old
         document, warnings = change.admitted(resource, options.validation)
+        written: Awaitable[Record]
         if not differs(old, document):
-            await self._log.durable(record.revision)
+            written = self._told(record)
         elif "deletionTimestamp" in old["metadata"] and emptied(resource, document):
-            record = await self._release(record, document, options)
+            written = self._released(record, document, options)
         elif options.dry_run:
-            record = Record(record.key, record.revision, record.created, msgspec.json.encode(document))
+            written = self._told(_preview(record, document))
         else:
-            record = await self._log.put(record.key, record.revision, document)
-        return Written(_window(resource, record) if change.subresource == "scale" else record, warnings)
+            written = self._log.put(record.key, record.revision, document)
+        return self._windowed(resource, written) if change.subresource == "scale" else written, warnings
 
-    async def _release(self, record: Record, document: Document, options: WriteOptions) -> Record:
+    async def _told(self, record: Record) -> Record:
+        await self._log.durable(record.revision)
+        return record
+
+    async def _released(self, record: Record, document: Document, options: WriteOptions) -> Record:
         """Nothing holds the object any more, so it goes. The answer is what it became, at the revision it had: a client
         that keeps it must still take the DELETED event, which is newer, for news."""
-        answer = Record(record.key, record.revision, record.created, msgspec.json.encode(document))
+        answer = _preview(record, document)
         if not options.dry_run:
             await self._log.remove(record, document)
         return answer
+
+    async def _windowed(self, resource: AnyResource, written: Awaitable[Record]) -> Record:
+        return _window(resource, await written)
 
     async def bind(self, namespace: str, pod: str, binding: Document, options: WriteOptions = WriteOptions()) -> None:
         """Places a pod on a node, once."""
@@ -274,7 +284,10 @@ class Objects:
             await self._log.durable(record.revision)
             raise
         if not options.dry_run:
-            await self._log.put(record.key, record.revision, document)
+            try:
+                await self._log.put(record.key, record.revision, document)
+            except StoreError as error:
+                raise unavailable(error) from error
 
     # Deleting.
 
@@ -284,27 +297,26 @@ class Objects:
         record = self._store.newest(key_of(resource, namespace, name))
         if record is None:
             raise await self._absent(resource, namespace, name)
-        old = decode(record)
         try:
-            verdict = judge(resource, old, options, self._now())
+            verdict = judge(resource, decode(record), options, self._now())
+            match verdict:
+                case Leave():
+                    return Deleted(await self._told(record), finished=False)
+                case Mark(document):
+                    return Deleted(await self._mark(record, document, options), finished=False)
+                case Remove(document):
+                    gone = self._told(record) if options.dry_run else self._log.remove(record, document)
+                    return Deleted(await gone, finished=True)
         except ApiError:
             await self._log.durable(record.revision)
             raise
-        match verdict:
-            case Leave():
-                await self._log.durable(record.revision)
-                return Deleted(record, finished=False)
-            case Mark(document):
-                return Deleted(await self._mark(record, document, options), finished=False)
-            case Remove(document):
-                if options.dry_run:
-                    return Deleted(record, finished=True)
-                return Deleted(await self._log.remove(record, document), finished=True)
+        except StoreError as error:
+            raise unavailable(error) from error
 
-    async def _mark(self, record: Record, document: Document, options: DeleteOptions) -> Record:
+    def _mark(self, record: Record, document: Document, options: DeleteOptions) -> Awaitable[Record]:
         if options.dry_run:
-            return Record(record.key, record.revision, record.created, msgspec.json.encode(document))
-        return await self._log.put(record.key, record.revision, document, limit=None)
+            return self._told(_preview(record, document))
+        return self._log.put(record.key, record.revision, document, limit=None)
 
     async def delete_collection(
         self, resource: AnyResource, namespace: str, query: ListQuery, options: DeleteOptions = DeleteOptions()
@@ -324,7 +336,7 @@ class Objects:
             pass  # somebody else was faster
 
     async def _absent(self, resource: AnyResource, namespace: str, name: str) -> ApiError:
-        await self._log.absent(key_of(resource, namespace, name))
+        await self._log.settled(key_of(resource, namespace, name))
         return refusals.not_found(resource, name)
 
 
@@ -344,6 +356,10 @@ def _check_uid(resource: AnyResource, name: str, old: Document, body: Document) 
     asked = text_of(metadata_of(body), "uid")
     if asked and asked != old["metadata"]["uid"]:
         raise refusals.other_uid(resource, name, asked, old["metadata"]["uid"])
+
+
+def _preview(record: Record, document: Document) -> Record:
+    return Record(record.key, record.revision, record.created, msgspec.json.encode(document))
 
 
 def _window(resource: AnyResource, record: Record) -> Record:

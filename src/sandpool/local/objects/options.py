@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.local.admission.admit import FieldValidation
@@ -10,22 +10,19 @@ from sandpool.local.store.record import Record
 from sandpool.model.metadata import Revision
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
     validation: FieldValidation = FieldValidation.WARN
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
     preconditions: Preconditions | None = None
     propagation: Propagation | None = None
     grace: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ListQuery:
+class ListQuery(msgspec.Struct, frozen=True):
     labels: str = ""
     fields: str = ""
     limit: int = 0
@@ -34,8 +31,7 @@ class ListQuery:
     match: str = ""  # resourceVersionMatch: "", Exact or NotOlderThan
 
 
-@dataclass(frozen=True, slots=True)
-class WatchQuery:
+class WatchQuery(msgspec.Struct, frozen=True):
     labels: str = ""
     fields: str = ""
     since: Revision | None = None  # None or 0: synthetic ADDED of the present state first
@@ -44,23 +40,20 @@ class WatchQuery:
     bookmarks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     record: Record
     warnings: tuple[str, ...] = ()
     created: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True):
     """`finished`: it is gone, and `record` is its last state. Otherwise it is marked and still there."""
 
     record: Record
     finished: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     records: tuple[Record, ...]
     revision: Revision
     after: str = ""

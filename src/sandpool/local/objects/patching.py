@@ -32,8 +32,14 @@ def check_type(resource: Resource[Any], patch: Patch, subresource: str) -> None:
 
 
 def patched(resource: Resource[Any], document: Document, patch: Patch) -> Document:
+    kind = patch.type
     try:
-        outcome = _apply(resource, document, patch)
+        if kind is PatchType.JSON:
+            outcome = apply_json_patch(document, patch.body)
+        elif kind is PatchType.MERGE:
+            outcome = apply_merge_patch(document, patch.body)
+        else:
+            outcome = apply_strategic_patch(document, patch.body, structural(resource))
     except PatchTooLarge as error:
         raise TooLarge(f"Request entity too large: {error}") from error
     except BadPatch as error:
@@ -42,18 +48,9 @@ def patched(resource: Resource[Any], document: Document, patch: Patch) -> Docume
         raise refusals.unapplicable() from error
     if not isinstance(outcome, dict):
         raise undecodable_patch(outcome, f"json: cannot unmarshal into Go value of type {resource.kind}")
-    _check_kind(resource, document, outcome)
+    if outcome.get("kind") != document["kind"] or outcome.get("apiVersion") != document["apiVersion"]:
+        _check_kind(resource, document, outcome)
     return outcome
-
-
-def _apply(resource: Resource[Any], document: Document, patch: Patch) -> Any:
-    match patch.type:
-        case PatchType.JSON:
-            return apply_json_patch(document, patch.body)
-        case PatchType.MERGE:
-            return apply_merge_patch(document, patch.body)
-        case PatchType.STRATEGIC:
-            return apply_strategic_patch(document, patch.body, structural(resource))
 
 
 def _check_kind(resource: Resource[Any], document: Document, outcome: Document) -> None:

@@ -21,25 +21,30 @@ def check_names(resource: Resource[Any], metadata: Document, namespace: str, nam
         raise refusals.name_mismatch(text_of(metadata, "name"), name)
 
 
-def settle_namespace(resource: Resource[Any], metadata: Document, namespace: str) -> None:
-    """Puts the namespace of the request into a metadata of our own; another one in it is refused."""
+def settle_namespace(resource: Resource[Any], metadata: Document, namespace: str) -> str:
+    """Puts the namespace of the request into a metadata of our own, and answers it; another one in it is refused. A
+    request without one means that in the metadata."""
     if not resource.namespaced:
         metadata.pop("namespace", None)
-        return
-    if text_of(metadata, "namespace") not in ("", namespace):
+        return namespace
+    given = text_of(metadata, "namespace")
+    if not (given or namespace):
+        raise refusals.namespace_required(resource)
+    if namespace and given not in ("", namespace):
         raise refusals.namespace_mismatch()
-    metadata["namespace"] = namespace
+    metadata["namespace"] = namespace or given
+    return namespace or given
 
 
 def check_kind(resource: Resource[Any], body: Document) -> None:
     """A body may leave out what it is, but not be something else."""
-    version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
-    if version != resource.api_version:
+    version, kind = body.get("apiVersion"), body.get("kind")
+    if version and version != resource.api_version:
         raise BadRequest(
             f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         )
-    if kind != resource.kind:
-        raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {resource.kind}')
+    if kind and kind != resource.kind:
+        raise BadRequest(f'{kind} in version "{resource.api_version}" cannot be handled as a {resource.kind}')
 
 
 def stamp(strategy: Strategy, metadata: Document, *, uid: str, now: datetime) -> None:

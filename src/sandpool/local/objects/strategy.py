@@ -29,7 +29,7 @@ class Strategy:
 CUSTOM = Strategy(custom=True, generation=True, unconditional=False, patches=_CUSTOM_PATCHES)
 _PLAIN = Strategy()
 
-_BY_KIND: dict[Resource[Any], Strategy] = {
+_STRATEGIES: dict[Resource[Any], Strategy] = {
     **dict.fromkeys(kinds.OURS, CUSTOM),
     kinds.NAMESPACES: Strategy(returns_object=True),
     kinds.PODS: Strategy(generation=True, returns_object=True),
@@ -43,5 +43,9 @@ _BY_KIND: dict[Resource[Any], Strategy] = {
 }
 
 
+# Asked for every write: a tuple of texts is found sooner than a resource, whose hash and equality are Python's.
+_BY_NAME = {(resource.group, resource.plural): strategy for resource, strategy in _STRATEGIES.items()}
+
+
 def strategy_of(resource: Resource[Any]) -> Strategy:
-    return _BY_KIND.get(resource, _PLAIN)
+    return _BY_NAME.get((resource.group, resource.plural), _PLAIN)

@@ -13,7 +13,7 @@ import msgspec
 from sandpool.kube.api import EventType
 from sandpool.kube.errors import Unavailable
 from sandpool.local.objects import refusals
-from sandpool.local.objects.document import at_revision, decode, owning
+from sandpool.local.objects.document import decode, encoded_at, owning
 from sandpool.local.objects.keys import prefix_of
 from sandpool.local.objects.matching import Matcher, Memo
 from sandpool.local.objects.options import WatchQuery
@@ -48,7 +48,7 @@ class Departed:
         revision = change.record.revision
         found = self._values.get(revision)
         if found is None:
-            made = at_revision(owning(decode(change.previous)), limit=None)(revision)
+            made = encoded_at(owning(decode(change.previous)), None, revision)
             found = self._values.keep(revision, made, len(made))
         return found
 

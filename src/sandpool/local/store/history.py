@@ -37,7 +37,7 @@ class Ring:
         self.changes: list[Change] = []
         self.base = 0  # absolute index of changes[0]
         self.floor = floor  # all changes after this revision are here
-        self._size = 0
+        self.size = 0  # bytes of values
         self._remember = remember
 
     @property
@@ -46,21 +46,21 @@ class Ring:
 
     def add(self, change: Change) -> None:
         self.changes.append(change)
-        self._size += len(change.record.value)
+        self.size += len(change.record.value)
 
     def trim(self) -> None:
         """Forgets when an eighth too much has gathered, so that the list is moved seldom."""
         remember = self._remember
-        if len(self.changes) * 8 <= remember.changes * 9 and self._size * 8 <= remember.size * 9:
+        if len(self.changes) * 8 <= remember.changes * 9 and self.size * 8 <= remember.size * 9:
             return
         count = max(0, len(self.changes) - remember.changes)
-        size = self._size - sum(len(change.record.value) for change in self.changes[:count])
+        size = self.size - sum(len(change.record.value) for change in self.changes[:count])
         while size > remember.size and count < len(self.changes):
             size -= len(self.changes[count].record.value)
             count += 1
         self.floor = self.changes[count - 1].record.revision
         self.base += count
-        self._size = size
+        self.size = size
         del self.changes[:count]
 
     def after(self, revision: Revision) -> int:
@@ -117,30 +117,35 @@ class History:
     def extend(self, changes: Sequence[Change], revision: Revision) -> None:
         """Adds a batch, wakes whom it concerns, forgets what is too much."""
         woken: dict[Cursor, int] = {}
-        touched: dict[Ring, None] = {}
-        waiting = self._waiting
+        folders: dict[str, Ring] = {}  # of one folder, all keys have the same ring and the same watchers
+        everything, size = self._all.changes, 0
         for change in changes:
-            key = change.record.key
-            ring = self.ring(key)
-            if waiting:
+            record = change.record
+            key = record.key
+            folder = key[: key.rfind("/") + 1]
+            ring = folders.get(folder)
+            if ring is None:
+                ring = folders[folder] = self.ring(key)
                 self._find(key, woken)
-            ring.add(change)
-            self._all.add(change)
-            touched[ring] = None
+            ring.changes.append(change)
+            everything.append(change)
+            ring.size += len(record.value)
+            size += len(record.value)
+        self._all.size += size
         before, self.revision = self.revision, revision
-        self._trim(touched)
+        self._trim(folders.values())
         for cursor, index in woken.items():
             cursor.wake(index, before)
 
     def _find(self, key: str, woken: dict[Cursor, int]) -> None:
         """Takes out the waiting watchers of every prefix of the key, with the index where their news begins."""
         slash = 0
-        while True:
+        while self._waiting:
             prefix = key[:slash]
             for cursor in self._waiting.pop(prefix, ()):
                 woken[cursor] = cursor.ring.end
             slash = key.find("/", slash) + 1
-            if not slash or not self._waiting:
+            if not slash:
                 return
 
     def _trim(self, rings: Iterable[Ring]) -> None:

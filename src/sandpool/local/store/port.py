@@ -52,6 +52,10 @@ class Store(Protocol):
         from it must not leave the process before `durable(record.revision)`."""
         ...
 
+    def deciding(self, key: str) -> Revision:
+        """Of the newest write to the key that is not yet durable, a deletion included; 0 if there is none."""
+        ...
+
     async def durable(self, revision: Revision) -> None:
         """Waits until that revision is on disk."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from sandpool.local.store.log import Loaded
 from sandpool.local.store.record import Change, Record
@@ -40,14 +40,12 @@ class State:
 
     def __init__(self, loaded: Loaded) -> None:
         self._live = loaded.live
+        self.get: Callable[[str], Record | None] = loaded.live.get
         # The last row of a deleted key is still the predecessor of the key's next row, until it is compacted away.
         self._tombstones: OrderedDict[str, Revision] = loaded.tombstones
         self._keys: dict[str, list[str]] = {}
         for key in sorted(self._live):
             self._keys.setdefault(bucket_of(key), []).append(key)
-
-    def get(self, key: str) -> Record | None:
-        return self._live.get(key)
 
     def prior(self, key: str) -> int:
         """Revision of the key's last row, a deletion included."""

@@ -51,25 +51,23 @@ class NullObserver:
     def failed(self, error: StoreFailed) -> None: ...
 
 
-class _Pending:
+class _Pending(msgspec.Struct):
     """A unit on its way to disk."""
 
-    __slots__ = ("future", "result", "unit", "waiters")
+    unit: Unit
+    future: asyncio.Future[Any]
+    result: object
+    waiters: list[asyncio.Future[Any]] | None = None
 
-    def __init__(self, unit: Unit, future: asyncio.Future[Any], result: object) -> None:
-        self.unit = unit
-        self.future = future
-        self.result = result
-        self.waiters: list[asyncio.Future[Any]] | None = None
 
-    def settle(self, error: StoreFailed | None) -> None:
-        for future in (self.future, *(self.waiters or ())):
-            if future.done():  # whoever waited went away; the write stands
-                continue
-            if error is None:
-                future.set_result(self.result)
-            else:
-                future.set_exception(error)
+def _settle_all(futures: Iterable[asyncio.Future[Any]], error: StoreFailed | None) -> None:
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
 
 
 def _last_revision(pending: _Pending) -> Revision:
@@ -135,23 +133,26 @@ class Store:
             return self._state.get(key)
         return None if entry.change.deleted else entry.change.record
 
+    def deciding(self, key: str) -> Revision:
+        entry = self._overlay.get(key)
+        return NO_REVISION if entry is None else entry.change.record.revision
+
     def put(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
-        current = self._compare(key, expected)
+        current, prior = self._compare(key, expected)
         revision = Revision(self._assigned + 1)
         if current is None:
             made = Record(key, revision, revision, encode(revision))
         else:  # the states of one key share one string
             made = Record(current.key, revision, current.created, encode(revision))
-        change = Change(made, current)
-        return self._submit((self._entry(change),), change.record)
+        return self._submit((Entry(Change(made, current), prior),), made)
 
     def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
-        current = self._compare(key, expected)
+        current, prior = self._compare(key, expected)
         if current is None:
             raise Stale(key, None)
         revision = Revision(self._assigned + 1)
-        change = Change(Record(current.key, revision, current.created, encode(revision)), current, deleted=True)
-        return self._submit((self._entry(change),), change.record)
+        last = Record(current.key, revision, current.created, encode(revision))
+        return self._submit((Entry(Change(last, current, deleted=True), prior),), last)
 
     def replace_all(self, records: Iterable[Record], encode: Reencode) -> asyncio.Future[Replaced]:
         """Makes the store hold exactly these records, by new revisions in one commit: what differs or is missing is put,
@@ -196,13 +197,20 @@ class Store:
         pending[index].waiters = [*(pending[index].waiters or ()), future]
         await future
 
-    def _compare(self, key: str, expected: Revision) -> Record | None:
-        current = self.newest(key)
-        if current is None:
-            check_key(key)
-        if (NO_REVISION if current is None else current.revision) != expected:
-            raise Stale(key, current)
-        return current
+    def _compare(self, key: str, expected: Revision) -> tuple[Record | None, Revision]:
+        """The newest state of a key, which must be the expected one, and the revision of the key's last row."""
+        entry = self._overlay.get(key)
+        current = self._state.get(key)
+        if entry is not None:
+            current = None if entry.change.deleted else entry.change.record
+        if current is not None:
+            if current.revision != expected:
+                raise Stale(key, current)
+            return current, current.revision
+        check_key(key)
+        if expected != NO_REVISION:
+            raise Stale(key, None)
+        return None, Revision(self._state.prior(key)) if entry is None else entry.change.record.revision
 
     def _entry(self, change: Change) -> Entry:
         key = change.record.key
@@ -236,7 +244,10 @@ class Store:
         self._state.forget_tombstones(commit.floor)
         self._history.extend(changes, changes[-1].record.revision)
         for pending in settled:
-            pending.settle(None)
+            if not pending.future.done():  # else whoever waited went away; the write stands
+                pending.future.set_result(pending.result)
+            if pending.waiters is not None:
+                _settle_all(pending.waiters, None)
         self._observer.committed(commit)
 
     def failed(self, error: StoreFailed) -> None:
@@ -249,7 +260,7 @@ class Store:
                 low = self._lost.pop()[0]
             self._lost.append((low, self._assigned))
         for pending in settled:
-            pending.settle(error)
+            _settle_all([pending.future, *(pending.waiters or ())], error)
         self._observer.failed(error)
 
     async def close(self) -> None:

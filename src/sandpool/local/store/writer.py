@@ -21,15 +21,19 @@ from sandpool.model.metadata import Revision
 _COLUMNS = 6
 _LULL: Final = 0.05  # seconds without anything to commit
 _ROW_COST: Final = 4096  # about what a row takes in the write-ahead log beside its value
+_MOST: Final = 256  # rows of one statement
 
 
 def _insert(rows: int) -> str:
+    """Takes up to so many rows: those without an id are none."""
     values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
-    return f"INSERT INTO log (id, key, prev_revision, created, deleted, value) VALUES {values}"  # noqa: S608
+    some = f"SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL"  # noqa: S608
+    return f"INSERT INTO log (id, key, prev_revision, created, deleted, value) {some}"
 
 
-# Each statement gives up the interpreter's lock and must get it back from a busy loop, so few of them hold many rows.
-_INSERTS: Final = tuple((rows, _insert(rows)) for rows in (256, 128, 64, 32, 16, 8, 4, 2, 1))
+# Each statement gives up the interpreter's lock and must get it back from a busy loop, so one holds all rows where it can;
+# by the number of rows as a power of two, which keeps few of them prepared.
+_INSERTS: Final = tuple(_insert(1 << power) for power in range(_MOST.bit_length()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +159,14 @@ class Writer:
         connection = self._connection
         self._checkpointer.begin()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            _append(connection, rows)
-            if target is not None:
-                move_floor(connection, self._floor, target)
-            connection.execute("COMMIT")
+            if writes <= _MOST and target is None:  # one statement is a transaction of its own
+                _append(connection, rows)
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+                _append(connection, rows)
+                if target is not None:
+                    move_floor(connection, self._floor, target)
+                connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -185,9 +192,8 @@ def _rows(batch: list[Unit]) -> tuple[list[object], int]:
 
 
 def _append(connection: sqlite3.Connection, flat: list[object]) -> None:
-    start = 0
-    for rows, statement in _INSERTS:
-        width = rows * _COLUMNS
-        while len(flat) - start >= width:
-            connection.execute(statement, flat[start : start + width])
-            start += width
+    for start in range(0, len(flat), _MOST * _COLUMNS):
+        part = flat[start : start + _MOST * _COLUMNS]
+        power = (len(part) // _COLUMNS - 1).bit_length()
+        part += [None] * ((_COLUMNS << power) - len(part))
+        connection.execute(_INSERTS[power], part)

@@ -127,6 +127,13 @@ def test_a_member_is_judged_once(world: World, worked_out: list[str]) -> None:
     assert worked_out == ["hashed", "compared"], "a status or an annotation says nothing new"
 
 
+def test_members_that_are_alike_share_one_judgement(world: World) -> None:
+    for number in range(3):
+        assert world.staleness.stale(a_member(uid=f"m{number}")) is False
+    assert world.staleness.remembered[1] == 3
+    assert len({id(judged) for judged in world.staleness._judged.values()}) == 1
+
+
 def test_defaults_are_part_of_what_a_template_makes() -> None:
     """The hash on these members is that of a template without defaults, so it settles nothing."""
     world = World(STANDARD)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.controllers.claim.binding import binding, bound_conditions
+from sandpool.controllers.claim.binding import binding, bound_conditions, bound_status
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.codec import convert, to_json
 from sandpool.model.conditions import find
@@ -26,7 +26,7 @@ def applied(patch: Patch, to: SandboxClaim | dict[str, Any]) -> SandboxClaim:
 
 def test_everything_in_one_write() -> None:
     claim = a_claim()
-    bound = applied(binding(claim, READY, NOW), claim)
+    bound = applied(binding(claim, bound_status(claim, READY, NOW)), claim)
     assert bound.status.sandbox is not None
     assert bound.status.sandbox.name == "warm"
     assert bound.status.sandbox.pod_ips == ("10.0.0.1", "fd00::1")
@@ -39,42 +39,44 @@ def test_everything_in_one_write() -> None:
 
 def test_beside_conditions() -> None:
     claim = a_claim(status={"conditions": [condition("Healthy", reason="AsExpected"), NOT_READY]})
-    bound = applied(binding(claim, READY, NOW), claim)
+    bound = applied(binding(claim, bound_status(claim, READY, NOW)), claim)
     assert [(one.type, one.status) for one in bound.status.conditions] == [("Healthy", "True"), ("Ready", "True")]
 
 
 @pytest.mark.parametrize("status", [None, {"conditions": [NOT_READY]}])
 def test_the_first_decides(status: dict[str, Any] | None) -> None:
     claim = a_claim(status=status)
-    other = applied(binding(claim, a_member(name="other"), NOW), claim)
+    other = applied(binding(claim, bound_status(claim, a_member(name="other"), NOW)), claim)
     with pytest.raises(PatchError):
-        applied(binding(claim, READY, NOW), other)
+        applied(binding(claim, bound_status(claim, READY, NOW)), other)
 
 
 def test_another_claim_of_the_name_fails() -> None:
     with pytest.raises(PatchError):
-        applied(binding(a_claim(), READY, NOW), a_claim(meta={"uid": "another"}))
+        applied(binding(a_claim(), bound_status(a_claim(), READY, NOW)), a_claim(meta={"uid": "another"}))
 
 
 def test_an_empty_status_looks_like_none_and_needs_the_other_form() -> None:
     claim = a_claim()
     body = {**to_json(claim), "status": {}}
     with pytest.raises(PatchError):
-        applied(binding(claim, READY, NOW), body)
-    bound = applied(binding(claim, READY, NOW, has_status=True), body)
+        applied(binding(claim, bound_status(claim, READY, NOW)), body)
+    bound = applied(binding(claim, bound_status(claim, READY, NOW), has_status=True), body)
     assert bound.status.sandbox is not None
 
 
 def test_a_lost_sandbox_is_replaced_only_while_it_is_the_one_bound() -> None:
     lost = a_claim(status={"sandbox": {"name": "lost", "podIPs": ["1.2.3.4"]}})
-    patch = binding(lost, READY, NOW)
+    patch = binding(lost, bound_status(lost, READY, NOW))
     bound = applied(patch, lost)
     assert bound.status.sandbox is not None
     assert bound.status.sandbox.name == "warm"
     with pytest.raises(PatchError):
         applied(patch, a_claim(status={"sandbox": {"name": "newer"}}))
     nameless = a_claim(status={"sandbox": {"podIPs": ["1.2.3.4"]}})
-    assert applied(binding(nameless, READY, NOW), nameless).status.sandbox == bound.status.sandbox
+    assert (
+        applied(binding(nameless, bound_status(nameless, READY, NOW)), nameless).status.sandbox == bound.status.sandbox
+    )
 
 
 def test_never_ready_by_itself() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sandpool.controllers.claim import settle
-from sandpool.controllers.claim.binding import binding
+from sandpool.controllers.claim.binding import binding, bound_status
 from sandpool.controllers.claim.blueprint import cold_sandbox
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.kube.api import Api
@@ -50,7 +50,9 @@ async def test_one_of_many_claims_takes_a_member_and_publishes_it() -> None:
                 assert isinstance(step, settle.Next)
         ((claim, sandbox),) = owns
         assert sandbox.metadata.generation == member.metadata.generation, "the spec was left alone"
-        bound = await api.patch_status(CLAIMS, claim.metadata.name, binding(claim, sandbox, START), "default")
+        bound = await api.patch_status(
+            CLAIMS, claim.metadata.name, binding(claim, bound_status(claim, sandbox, START)), "default"
+        )
         assert bound.status.sandbox is not None
         assert bound.status.sandbox.pod_ips == ("10.0.0.1",)
         assert bound.status.conditions[0].true
@@ -59,10 +61,10 @@ async def test_one_of_many_claims_takes_a_member_and_publishes_it() -> None:
 async def test_a_second_binding_is_surplus() -> None:
     async with a_cluster() as api:
         claim, member = await create_claim(api, "c"), await create_member(api)
-        await api.patch_status(CLAIMS, "c", binding(claim, member, START), "default")
+        await api.patch_status(CLAIMS, "c", binding(claim, bound_status(claim, member, START)), "default")
         other = cold_sandbox(claim, a_template())
         with pytest.raises(Invalid) as caught:
-            await api.patch_status(CLAIMS, "c", binding(claim, other, START), "default")
+            await api.patch_status(CLAIMS, "c", binding(claim, bound_status(claim, other, START)), "default")
         assert settle.after_binding(caught.value) == settle.Look()
         found = await api.get(CLAIMS, "c", "default")
         assert settle.after_claim_look(found, claim, "c", had_status=False) == settle.Surplus("warm")
@@ -76,7 +78,7 @@ async def test_an_empty_status_is_bound_in_two_tries() -> None:
         for _ in range(2):
             try:
                 outcome: SandboxClaim | ApiError = await api.patch_status(
-                    CLAIMS, "c", binding(claim, member, START, has_status=form), "default"
+                    CLAIMS, "c", binding(claim, bound_status(claim, member, START), has_status=form), "default"
                 )
             except ApiError as error:
                 outcome = error

@@ -66,3 +66,25 @@ async def test_a_watch_that_is_further_is_not_taken_back() -> None:
         await catch_up(Late(), cache)  # type: ignore[arg-type]
         assert cache.get(Key("default", "b")) is not None
         assert cache.revision == new.revision
+
+
+async def test_what_the_cache_has_already_is_not_held_twice() -> None:
+    async with a_cluster() as api:
+        await put(api, "a")
+        await put(api, "b")
+        kept: list[str] = []
+
+        def keep(one: ConfigMap) -> ConfigMap:
+            kept.append(one.metadata.name)
+            return one
+
+        cache: Cache[ConfigMap] = Cache(CONFIG_MAPS, keep=keep)
+        listed = await api.list(CONFIG_MAPS)
+        cache.replace(listed.items, listed.revision)
+        before = [cache.get(each.metadata.key) for each in listed.items]
+        kept.clear()
+        await put(api, "c")
+        await catch_up(api, cache)
+        assert [cache.get(each.metadata.key) for each in listed.items] == before
+        assert set(kept) == {"c"}, "of what is known nothing is looked at again"
+        assert len(cache) == 3

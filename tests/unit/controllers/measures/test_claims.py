@@ -137,3 +137,18 @@ def test_only_the_leader_counts() -> None:
     counts = [line.split()[-1] for line in world.text(f"{OURS}_count") if 'launch_type="warm"' in line]
     assert counts == ["1.0"], "what began before it led is timed, what ended before is not"
     assert world.sample("sandpool_pool_hits_total", namespace="default", pool="p") == 0
+
+
+def test_a_pool_that_comes_back_is_counted_where_it_is_seen() -> None:
+    """Its series went with it: one that was still remembered would count unseen."""
+    world = World()
+    for turn in ("first", "second"):
+        pool = world.pool(uid=turn)
+        claim = world.claim(turn)
+        world.handed(claim, f"{turn}-s")
+        bound = world.bound(claim, f"{turn}-s")
+        here = {"namespace": "default", "pool": "p", "launch_type": "warm"}
+        assert world.sample(f"{OURS}_count", **here) == 1
+        assert world.sample(f"{CONTROLLER}_count", launch_type="warm", sandbox_template="t") == 1
+        world.drop(world.claims, bound)
+        world.drop(world.pools, pool)

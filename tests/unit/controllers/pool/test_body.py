@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -10,7 +9,7 @@ import msgspec
 import pytest
 
 from sandpool.controllers.assigner.read import member_of, stale
-from sandpool.controllers.pool.body import blank_member, member_name, named
+from sandpool.controllers.pool.body import ALPHABET, blank_member, member_name, named
 from sandpool.model import labels
 from sandpool.model.blueprint import blueprint_hash, pod_template_hash
 from sandpool.model.names import dns_label, name_hash
@@ -113,9 +112,12 @@ def test_names_differ_and_follow_from_the_seed() -> None:
     assert [member_name("p", again) for _ in range(1000)] == drawn
 
 
-def test_the_largest_draw_is_a_character() -> None:
-    numbers = count()
-    assert member_name("p", lambda: (0.0, 0.9999999999999999)[next(numbers) % 2]) == "p-b9b9b9b9"
+def test_one_draw_makes_a_name_and_reaches_every_character() -> None:
+    assert member_name("p", iter([0.0]).__next__) == "p-bbbbbbbb"
+    assert member_name("p", iter([0.9999999999999999]).__next__) == "p-99999999"
+    random = Random(7).random
+    names = [member_name("p", random)[2:] for _ in range(2000)]
+    assert all(set(place) == set(ALPHABET) for place in zip(*names, strict=True))
 
 
 def test_a_new_field_of_the_blueprint_must_be_copied_and_compared() -> None:

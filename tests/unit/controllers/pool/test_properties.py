@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sandpool.controllers.pool.member import Member
 from sandpool.controllers.pool.options import Options
@@ -130,9 +131,9 @@ def _carry_out(view: PoolView, plan: Plan, number: int) -> int:
     for member in [one for one in roster if one.leaving]:
         roster.drop(member.uid)
     for removal in plan.removals:
-        roster.put(replace(removal.member, leaving=True))
+        roster.put(structs.replace(removal.member, leaving=True))
     for member in [one for one in roster if not one.ready and not one.leaving]:
-        roster.put(replace(member, ready=True))
+        roster.put(structs.replace(member, ready=True))
     for _ in range(plan.creates):
         number += 1
         roster.put(a_member(number, age=0))

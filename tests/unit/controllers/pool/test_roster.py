@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sandpool.controllers.pool.member import Member, Rank
 from unit.controllers.pool.views import NOW, a_member, a_roster, ago, later, ready

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sandpool.controllers.pool.member import Member
 from sandpool.controllers.pool.triggers import wake_after

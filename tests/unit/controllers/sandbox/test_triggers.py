@@ -11,6 +11,7 @@ from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.triggers import (
     Haste,
     Triggers,
+    awakens,
     claim_haste,
     concerns,
     lane,
@@ -169,6 +170,22 @@ def test_what_of_a_sandbox_wakes_it() -> None:
         assert concerns(changed) != same
 
 
+def test_a_sandbox_that_goes_is_not_looked_at() -> None:
+    """What it controls is collected with it: a release is no reconcile."""
+    box, leaving = sandbox(owner=CLAIM), sandbox(owner=CLAIM, deletionTimestamp=GONE)
+    assert awakens(None, box)
+    assert awakens(box, sandbox(owner=CLAIM, generation=4))
+    assert not awakens(box, sandbox(owner=CLAIM, status=TOLD.status))
+    assert not awakens(None, leaving)
+    assert not awakens(box, leaving)
+    assert not awakens(leaving, None)
+    assert not awakens(box, None)
+
+
+def test_the_end_of_a_sandbox_that_is_gone_is_not_waited_for() -> None:
+    assert awakens(sandbox(spec={"shutdownTime": "2036-01-01T00:00:00Z"}), None)
+
+
 def test_what_a_pool_waits_for_comes_second() -> None:
     assert [lane(sandbox(owner=owner)) for owner in (None, CLAIM, POOL)] == [
         Priority.FIRST,
@@ -189,9 +206,10 @@ def woken_by(box: Any, resource: str, obj: Any) -> bool:
     Triggers(loop, Observer(caches), Options(), Memory(), clock).connect()
     caches.sandboxes.apply(Event(EventType.ADDED, box, Revision(101)))
     item = loop.queue.take_nowait()
-    assert item is not None
-    assert item.key == box.metadata.key
-    loop.queue.done(item.key, settled=True)
+    assert (item is None) is box.metadata.leaving
+    if item is not None:
+        assert item.key == box.metadata.key
+        loop.queue.done(item.key, settled=True)
     getattr(caches, resource).apply(Event(EventType.ADDED, obj, Revision(101)))
     return loop.queue.take_nowait() is not None
 
@@ -200,6 +218,7 @@ def woken_by(box: Any, resource: str, obj: Any) -> bool:
     ("box", "resource", "obj", "woken"),
     [
         (sandbox(), "pods", pod(), True),
+        (sandbox(deletionTimestamp=GONE), "pods", pod(), False),
         (sandbox(), "pods", pod("other"), True),
         (sandbox(), "pods", pod("other", owner=None), False),
         (sandbox(annotations={POD_NAME: "other"}), "pods", pod("other", owner=None), True),

@@ -140,4 +140,6 @@ def _settled(spec: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     return fixed
 
 
-POD = KindRules(rounds=4, known_finalizers=True, defaults=_DEFAULTS, values=_VALUES, prepare=_prepare, check=_check)
+POD = KindRules(
+    rounds=4, alike=True, known_finalizers=True, defaults=_DEFAULTS, values=_VALUES, prepare=_prepare, check=_check
+)

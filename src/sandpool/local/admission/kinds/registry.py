@@ -12,6 +12,7 @@ from sandpool.model.resource import Resource
 _PLAIN = KindRules()
 _RULES: dict[Resource[Any], KindRules] = {
     kinds.SANDBOXES: sandbox.SANDBOX,
+    kinds.CLAIMS: sandbox.CLAIM,
     kinds.NAMESPACES: cluster.NAMESPACE,
     kinds.PODS: pod.POD,
     kinds.SERVICES: service.SERVICE,

@@ -23,6 +23,7 @@ class KindRules:
     loose: tuple[str, ...] = ("status",)  # fields below which nothing is required
     keeps_status: bool = False  # a create may carry a status
     rounds: int = 3  # how often a server looks at the metadata of an update
+    alike: bool = False  # many are made alike, and `prepare` and `check` look at nothing of a new one's metadata
     known_finalizers: bool = False  # those without a domain must be ones that Kubernetes knows
     prepare: Callable[[Body, Body | None], Body] | None = None
     check: Callable[[Body, Body | None], list[Cause]] | None = None

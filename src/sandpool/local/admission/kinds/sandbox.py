@@ -64,4 +64,5 @@ def check_scale(resource: Resource[Any], given: Body) -> list[Cause]:
     return [causes.invalid(path, 0, detail)]
 
 
-SANDBOX = KindRules(check=_claims_stay)
+SANDBOX = KindRules(check=_claims_stay, alike=True)
+CLAIM = KindRules(alike=True)
