@@ -12,12 +12,18 @@ from typing import Any
 
 import msgspec
 
+from sandpool.kube.errors import SandpoolError
+
 LONGEST = 1800.0
 """Seconds after which a run is given up: far longer than any takes."""
 
 
 class Failed(Exception):
     """A run gave no result; the message says why."""
+
+
+TROUBLES = (Failed, SandpoolError, OSError, AssertionError, ExceptionGroup)
+"""What may go wrong with one run and is no reason to end the others; a TimeoutError is an OSError."""
 
 
 def written(arguments: Sequence[str]) -> str:

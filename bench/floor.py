@@ -17,7 +17,7 @@ from random import random as dice
 from typing import Any
 
 from bench.pools import NAMESPACE, POOL
-from sandpool.controllers.claim.binding import binding
+from sandpool.controllers.claim.binding import binding, bound_status
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_kubeconfig
@@ -95,6 +95,7 @@ async def _claim(
     record.answered = clock.monotonic() - origin
     async with turn:
         taken = await writes.patch(SANDBOXES, member.metadata.name, transfer(member, claim), NAMESPACE)
-        await writes.patch_status(CLAIMS, name, binding(claim, taken, datetime.now(UTC)), NAMESPACE)
+        bound = bound_status(claim, taken, datetime.now(UTC))
+        await writes.patch_status(CLAIMS, name, binding(claim, bound), NAMESPACE)
     record.ready = clock.monotonic() - origin
     return record

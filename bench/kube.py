@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.commands import Failed, in_order, load, say, written
+from bench.commands import TROUBLES, Failed, in_order, load, say, written
 from bench.contenders import FLOOR, GO, GO_DEFAULTS, TITLES
 from bench.floor import floor
 from bench.pools import NAMESPACE, POOL, make, reached, ready_members
-from bench.series import OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
+from bench.series import HOLLOW, OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
 from bench.sides import BINARY, SHARED_FLAGS, SHIPPED_FLAGS, acting
 from kube.build import AGENT_SANDBOX, ETCD, KUBERNETES, find
 from sandpool.kube.api import Api
 from sandpool.load.audit import AuditLog
 from sandpool.load.compare import compare, comparison_table
+from sandpool.load.machine import is_durable
 from sandpool.model.kinds import PODS, SANDBOXES
 from support import kube_server
 from support.kube_process import Process, hollow_node
@@ -43,18 +44,25 @@ BURST, BURSTS = "kube-burst", "kube-bursts"
 class Size:
     claims: int = 300
     bursts: int = 5
-    every: str = "20s"
+    every: str = "full"
 
     def loads(self) -> dict[str, tuple[str, ...]]:
-        """One after the other on the same servers."""
         several = ("bursts", "--claims", str(self.claims), "--times", str(self.bursts), "--every", self.every)
         return {BURST: ("burst", "--claims", str(self.claims)), BURSTS: several}
+
+    def loads_of(self, side: str) -> dict[str, tuple[str, ...]]:
+        """One after the other on the same servers. The second set of Go flags is there for the ratios of a burst; several bursts of
+        it would take long and be used for nothing. The floor has a script of its own."""
+        return {} if side == FLOOR else {BURST: self.loads()[BURST]} if side == GO_DEFAULTS else self.loads()
 
     def title(self, scenario: str) -> str:
         pool = f"on a pool of {2 * self.claims}"
         if scenario == BURST:
             return f"{self.claims} claims at once {pool}"
-        return f"{self.bursts} bursts of {self.claims}, one every {self.every}, {pool}"
+        pace = (
+            f"each on a full pool of {2 * self.claims}" if self.every == "full" else f"one every {self.every}, {pool}"
+        )
+        return f"{self.bursts} bursts of {self.claims}, {pace}"
 
 
 async def measured(side: str, size: Size, found: dict[str, dict[str, Any]]) -> None:
@@ -79,7 +87,7 @@ async def _on(server: KubeServer, side: str, size: Size, folder: Path, found: di
         with acting(side, server, folder) as who:
             await _while_alive(who.process, ready_members(api, members))
             await _while_alive(who.process, _settled(api, members))
-            for scenario, shape in size.loads().items() if side != FLOOR else ():
+            for scenario, shape in size.loads_of(side).items():
                 await _while_alive(who.process, _settled(api, members))
                 run = load(*_flags(server, shape, who.user, who.metrics))
                 found[scenario] = await _while_alive(who.process, run)
@@ -106,12 +114,12 @@ def _flags(server: KubeServer, shape: Sequence[str], user: str, metrics: str) ->
         *shape,
         *("--kubeconfig", str(server.kubeconfig), "--pool", POOL, "--namespace", NAMESPACE),
         *("--audit-log", str(server.audit), "--audit-user", user, "--metrics", metrics),
-        *("--timeout", "120s", "--clean-timeout", "30s"),
+        *("--timeout", "120s", "--fill-timeout", f"{SETTLING:g}s", "--clean-timeout", "30s"),
     )
 
 
 async def _settled(api: Api, members: int) -> None:
-    """Nothing of the load before is left: so many sandboxes and pods, and no others that are still going."""
+    """Nothing of the load before is left: so many sandboxes and pods, and no others that are still going. For all sides alike."""
     async with asyncio.timeout(SETTLING):
         while True:
             sandboxes, pods = await api.list(SANDBOXES, NAMESPACE), await api.list(PODS, NAMESPACE)
@@ -125,7 +133,9 @@ def conditions() -> dict[str, Any]:
         kubernetes=KUBERNETES,
         etcd=ETCD,
         fsync=True,
-        node="hollow: pods become Ready as a kubelet would report it, but no process starts",
+        file_system=is_durable("/var/tmp")[1],  # noqa: S108 - where etcd has its data
+        node=HOLLOW,
+        leader_election=False,
         go_controller=f"sigs.k8s.io/agent-sandbox {AGENT_SANDBOX}",
         flags={OURS: list(SHARED_FLAGS), GO: list(SHARED_FLAGS), GO_DEFAULTS: list(SHIPPED_FLAGS)},
     )
@@ -163,14 +173,14 @@ async def _one_run(side: str, size: Size, series: Mapping[str, Series]) -> bool:
     trouble: Exception | None = None
     try:
         await measured(side, size, found)
-    except (Failed, OSError, ValueError, AssertionError, ExceptionGroup, kube_server.ServerFailed) as error:
+    except (*TROUBLES, ValueError, kube_server.ServerFailed) as error:
         trouble = error
         say(f"  failed: {error} ({'; '.join(getattr(error, '__notes__', []))})")
     for scenario, each in series.items():
         if scenario in found:
             say(f"  {scenario}: {brief(found[scenario])}")
             each.sides.setdefault(side, []).append({**found[scenario], "busy_cores_before": busy})
-        elif trouble is not None:  # that it failed is a result, too
+        elif trouble is not None and scenario in (size.loads_of(side) or (BURST,)):  # that it failed is a result, too
             each.extra.setdefault("failed_runs", {}).setdefault(side, []).append(str(trouble)[:300])
     return trouble is not None
 
@@ -186,7 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measures on a real kube-apiserver and etcd.")
     parser.add_argument("--claims", type=int, default=300, help="of a burst; the pool is twice that")
     parser.add_argument("--bursts", type=int, default=5)
-    parser.add_argument("--every", default="20s", help="from one burst to the next")
+    parser.add_argument("--every", default="full", help="from one burst to the next; full: when the pool is full again")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sides", nargs="+", choices=list(TITLES), help="default: all")
     parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the results")

@@ -16,6 +16,7 @@ COLUMNS = {
     "writes_per_claim": "writes each",
     "reconciles_per_claim": "reconciles each",
     "conflicts": "conflicts, at most",
+    "refilled_s": "pool full again, s",
 }
 RATIOS = {
     "p50_ms": "p50",
@@ -24,6 +25,21 @@ RATIOS = {
     "writes_per_claim": "writes for each claim",
     "reconciles_per_claim": "reconciles for each claim",
 }
+
+
+SHORT = ("p50_ms", "p99_ms", "writes_per_claim", "conflicts")
+
+
+def in_short(found: Found) -> list[str]:
+    """One burst, side by side: what the ratios are made from."""
+    series = found.get("kube-burst")
+    if series is None or not series.sides:
+        return []
+    rows = [
+        (TITLES[side], str(len(runs)), *(cell(runs, name, range_too=name.endswith("_ms")) for name in SHORT))
+        for side, runs in series.sides.items()
+    ]
+    return table((f"Kubernetes, {series.title}", "runs", *(COLUMNS[name] for name in SHORT)), rows)
 
 
 def sides(found: Found) -> list[str]:

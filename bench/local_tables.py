@@ -30,7 +30,7 @@ def claims(found: Found) -> list[str]:
     if first is not None:
         lines += [
             f"To the first output, {first.title}: p50 {cell(first.runs, 'first_output_p50_ms', range_too=True)} ms, "
-            f"p99 {cell(first.runs, 'first_output_p99_ms', range_too=True)} ms.",
+            f"p99 {cell(first.runs, 'first_output_p99_ms', range_too=True)} ms ({_times(first)}).",
             "",
         ]
     return lines
@@ -51,9 +51,9 @@ def rate(found: Found) -> list[str]:
         (
             number(run["held_rate"]),
             *(number(run[name]) for name in ("p50_ms", "p99_ms", "max_ms", "warm_fraction")),
-            f"{number(run['ramp']['highest_rate'])}, limited by {run['ramp']['limited_by']}",
-            ", ".join(f"{number(each['rate'])}: {number(each['p99_ms'])} ms" for each in run["minutes"]),
-            number(run["generator_cpu_share"]),
+            number(run["ramp"]["highest_rate"]),
+            ", ".join(_minute(each) for each in run["minutes"]),
+            run["minute_limited_by"],
         )
         for run in series.runs
     ]
@@ -63,11 +63,17 @@ def rate(found: Found) -> list[str]:
         "p99 ms",
         "max ms",
         "warm",
-        "the ramp before",
+        "the ramp before, claims/s",
         "minutes tried, p99",
-        "generator, cores",
+        "limited by",
     )
     return table(head, rows)
+
+
+def _minute(tried: Mapping[str, Any]) -> str:
+    p99 = "none Ready" if tried["p99_ms"] is None else f"{number(tried['p99_ms'])} ms"
+    failed = f", {tried['failed']:,} failed" if tried["failed"] else ""
+    return f"{number(tried['rate'])}/s: {p99}{failed}"
 
 
 def pools(found: Found) -> list[str]:
@@ -80,8 +86,9 @@ def pools(found: Found) -> list[str]:
         peak = of_runs(series.runs, "server_peak_bytes")
         memory = "–" if peak is None else number(peak.number / (1 << 20))
         spread = [cell(series.runs, name, range_too=True) for name in ("p50_ms", "p99_ms")]
-        rows.append((f"{size:,}", *spread, with_range(against), cell(series.runs, "server_cpu_s"), memory))
-    head = ("members", "p50 ms", "p99 ms", "p50, of the smallest", "server CPU s", "server, MiB at most")
+        runs = str(len(series.runs))
+        rows.append((f"{size:,}", runs, *spread, with_range(against), cell(series.runs, "server_cpu_s"), memory))
+    head = ("members", "runs", "p50 ms", "p99 ms", "p50, of the smallest", "server CPU s", "server, MiB at most")
     return [*table(head, rows), *_memory(found)]
 
 
@@ -92,7 +99,7 @@ def _memory(found: Found) -> list[str]:
     told = [cell(series.runs, name, range_too=True) for name in ("bytes_per_member", "restarted_bytes_per_member")]
     return [
         f"Memory of the controllers alone (`sandpool controller` as a process of its own), for each member: {told[0]} bytes in the one "
-        f"that filled the pool, {told[1]} bytes in one that was started afterwards.",
+        f"that filled the pool, {told[1]} bytes in one that was started afterwards ({_times(series)}).",
         "",
     ]
 
@@ -113,8 +120,13 @@ def moves(found: Found) -> list[str]:
         for name, runs in (("before it", before), ("during it", series.runs))
     ]
     took = cell(series.runs, "rollout_s", range_too=True)
-    head = (f"{series.title} ({took} s)", "p50 ms", "p99 ms", "max ms", "failed")
+    head = (f"{series.title} ({took} s; {_times(series)})", "p50 ms", "p99 ms", "max ms", "failed")
     return [*lines, *table(head, compared)]
+
+
+def _times(series: Series) -> str:
+    count = len(series.runs)
+    return "one run" if count == 1 else f"{count} runs"
 
 
 def _failed(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -15,10 +15,10 @@ QUIET = 0.3
 
 
 def readme(found: Found, why: Mapping[str, str]) -> str:
-    """The targets, under which conditions, and what to do to measure it oneself."""
+    """The targets, who did what on Kubernetes, and under which conditions."""
     if not found:
         return "Nothing has been measured yet: `make bench` does it."
-    lines = [*busy(found.values()), *targets(found, why), *_conditions(found.values())]
+    lines = [*busy(found.values()), *targets(found, why), *kube_tables.in_short(found), *_conditions(found.values())]
     return "\n".join(lines).strip()
 
 
@@ -47,9 +47,11 @@ def targets(found: Found, why: Mapping[str, str]) -> list[str]:
     rows = []
     for target in TARGETS:
         value = target.value(found)
-        wanted = f"{'≥' if target.at_least else '≤'} {target.limit:,g} {target.unit}".strip()
-        rows.append((target.what, wanted, with_range(value, target.unit), verdict(target, value, why)))
-    return table(("what", "target", "measured", ""), rows)
+        sign = "≥ " if target.at_least else "≤ " if target.limit else ""
+        wanted = f"{sign}{target.limit:,g} {target.unit}".strip()
+        runs = "–" if value is None else str(value.runs)
+        rows.append((target.what, wanted, with_range(value, target.unit), runs, verdict(target, value, why)))
+    return table(("what", "target", "measured", "runs", ""), rows)
 
 
 def verdict(target: Target, value: Value | None, why: Mapping[str, str]) -> str:
@@ -63,13 +65,7 @@ def verdict(target: Target, value: Value | None, why: Mapping[str, str]) -> str:
 
 def busy(series: Iterable[Series]) -> list[str]:
     """A warning, if others used the machine: then times say little."""
-    samples = [
-        float(run["busy_cores_before"])
-        for each in series
-        for runs in each.sides.values()
-        for run in runs
-        if isinstance(run.get("busy_cores_before"), int | float)
-    ]
+    samples = _others(series)
     if not samples or median(samples) <= QUIET:
         return []
     return [
@@ -79,15 +75,34 @@ def busy(series: Iterable[Series]) -> list[str]:
     ]
 
 
+def _others(series: Iterable[Series]) -> list[float]:
+    """Cores that other programs used, before each run."""
+    runs = [run for each in series for runs in each.sides.values() for run in runs]
+    told = (run.get("busy_cores_before") for run in runs)
+    return [float(cores) for cores in told if isinstance(cores, int | float)]
+
+
 def _conditions(series: Iterable[Series]) -> list[str]:
-    told = sorted({_where(each) for each in series})
+    alike: dict[str, list[Series]] = {}
+    for each in series:
+        alike.setdefault(_where(each), []).append(each)
     note = [
         "Everything (cluster, node, load generator) runs on the same machine; every write is synced to disk before it is answered. Pods are "
         "hollow (Ready as a kubelet would report it, no process starts) unless the row says real sandboxes. Numbers are medians of runs, "
         "with the range of the runs (of ratios: a 95 % interval) where there were several.",
         "",
     ]
-    return [*note, *(f"- {line}" for line in told), ""]
+    return [*note, *(f"- {line}{_before(alike[line])}" for line in sorted(alike)), ""]
+
+
+def _before(series: Sequence[Series]) -> str:
+    """What ran on the machine besides."""
+    average = series[0].conditions.get("load_average_before") or ()
+    others = _others(series)
+    parts = [f"load average before the first run {number(average[0])}"] if average else []
+    if others:
+        parts.append(f"other programs before each run {number(median(others))} cores, at most {number(max(others))}")
+    return "".join(f"; {part}" for part in parts)
 
 
 def _where(series: Series) -> str:
@@ -99,8 +114,14 @@ def _where(series: Series) -> str:
         f"{at['machine']}, {at['cores']} cores, {number(at['memory_bytes'] / (1 << 30))} GiB",
         f"{at['kernel']}, {at['python']}, sandpool {versions.get('sandpool', 'unknown')}",
     ]
+    if "fsync" in at:
+        parts.append(
+            f"fsync on ({at.get('file_system', 'unknown')})"
+            if at["fsync"]
+            else "**fsync means nothing here: data in memory**"
+        )
     if "kubernetes" in at:
-        parts.append(f"kube-apiserver {at['kubernetes']}, etcd {at['etcd']} with fsync, {at['go_controller']}")
+        parts.append(f"kube-apiserver {at['kubernetes']}, etcd {at['etcd']}, {at['go_controller']}")
     return "; ".join(parts)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGE = 10_000
+"""Members that take a minute to come."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     burst: int = 300
     bursts: int = 5
-    every: str = "10s"
+    every: str = "full"  # the next burst, when the pool is full again
     crowd: int = 1000
     pools: tuple[int, ...] = (100, 1000, 10_000)
     pool_rate: int = 50  # claims a second on each of those
@@ -19,19 +22,23 @@ class Scale:
     refill: int = 300
     rollout_pool: int = 300
     rollout_rate: int = 100
-    ramp_start: int = 400
-    ramp_hold: int = 10
-    ramp_most: int = 10_000
-    ramp_pool: int = 4000
+    ramp_start: int = 50
+    ramp_hold: int = 5
+    ramp_most: int = 4000
+    ramp_pool: int = 1000
     minute: int = 60
+    pool_seconds: int = 3  # of the rate, in the pool of such a minute
+    least_pool: int = 200
+    tries: int = 4  # such minutes, at most
     repeats: int = 5
+    few: int = 3  # repeats of what takes half a minute or more
+    fewest: int = 2  # and of what takes several
 
 
 FULL = Scale()
 QUICK = Scale(
     burst=10,
     bursts=2,
-    every="1s",
     crowd=20,
     pools=(10, 20),
     pool_rate=10,
@@ -45,7 +52,10 @@ QUICK = Scale(
     ramp_most=20,
     ramp_pool=50,
     minute=1,
+    least_pool=20,
     repeats=1,
+    few=1,
+    fewest=1,
 )
 
 
@@ -56,6 +66,7 @@ class Scenario:
     name: str
     title: str
     load: tuple[str, ...]
+    long: bool = False  # repeated less often
 
 
 def plain(scale: Scale) -> tuple[Scenario, ...]:
@@ -68,11 +79,14 @@ def plain(scale: Scale) -> tuple[Scenario, ...]:
     return (
         Scenario("local-burst", f"{scale.burst} claims at once on a pool of {2 * scale.burst}", burst),
         Scenario(
-            "local-burst-real", f"{scale.burst} claims at once on {2 * scale.burst} real sandboxes", (*burst, *real)
+            "local-burst-real",
+            f"{scale.burst} claims at once on {2 * scale.burst} real sandboxes",
+            (*burst, *real),
+            long=True,
         ),
         Scenario(
             "local-bursts",
-            f"{scale.bursts} bursts of {scale.burst}, one every {scale.every}, on a pool of {2 * scale.burst}",
+            f"{scale.bursts} bursts of {scale.burst}, each on a full pool of {2 * scale.burst}",
             (*several, "--pool-size", str(2 * scale.burst)),
         ),
         Scenario("local-crowd", f"{scale.crowd:,} claims at once on a pool of {2 * scale.crowd:,}", crowd),
@@ -93,4 +107,5 @@ def _pool(scale: Scale, size: int) -> Scenario:
         f"local-pool-{size}",
         f"{scale.pool_rate} claims a second on a pool of {size:,}",
         (*load, "--fill-timeout", "15m", "--fresh"),
+        long=size >= LARGE,
     )

@@ -19,6 +19,7 @@ from sandpool.load.machine import conditions
 FORMAT = 1
 RESULTS = Path(__file__).parent / "results"
 OURS = "ours"
+HOLLOW = "hollow: pods become Ready as a kubelet would report it, but no process starts"
 
 
 class Series(msgspec.Struct, kw_only=True):

@@ -1,7 +1,8 @@
 """Who is measured on Kubernetes, one at a time on servers of their own: our controllers, the public Go controller, or nobody.
 
 Both get the same definitions, the same hollow node and the same flags: those that the Go controller's own guide recommends for
-many claims at once, which mean the same for ours. Its conversion webhook is off: only v1beta1 is served here, and without
+many claims at once, which mean the same for ours. Nobody is elected: there is one controller, and one that loses its lease on a
+machine that is too busy to renew it would be measured as one that is slow. Its conversion webhook is off: only v1beta1 is served here, and without
 it fewer bytes go around. Its account may do everything, so that no permission can be in its way.
 """
 
@@ -24,7 +25,7 @@ from support.kube_server import KubeServer
 BINARY = "agent-sandbox-controller"
 ACCOUNT = "go-controller"
 SHARED_FLAGS = (
-    "--leader-elect",
+    "--leader-elect=false",
     "--extensions",
     "--kube-api-qps=-1",
     "--sandbox-concurrent-workers=1000",
@@ -33,8 +34,8 @@ SHARED_FLAGS = (
     "--sandbox-template-concurrent-workers=1000",
     "--sandbox-warm-pool-max-batch-size=1000",
 )
-SHIPPED_FLAGS = ("--leader-elect=true", "--extensions")
-"""As its manifests have them, everything else by default."""
+SHIPPED_FLAGS = ("--leader-elect=false", "--extensions")
+"""As its manifests have them but for the lease, everything else by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def acting(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
 def _ours(server: KubeServer, folder: Path) -> Iterator[Acting]:
     identity = install(server)
     with controller(folder, identity.kubeconfig, *SHARED_FLAGS) as process:
-        process.wait_ready(leading=True)
+        process.wait_ready()
         yield Acting(USER, _page(process), process)
 
 
@@ -76,7 +77,6 @@ def _go(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
     process = Process(
         folder / f"{side}.log",
         *flags,
-        f"--leader-election-namespace={SYSTEM}",
         f"--metrics-bind-address=127.0.0.1:{metrics}",
         f"--health-probe-bind-address=127.0.0.1:{health}",
         "--enable-webhook=false",

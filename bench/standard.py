@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.commands import Failed, in_order, load, say, written
+from bench.commands import TROUBLES, in_order, load, say, written
 from bench.memory import per_member
 from bench.pools import refill, rollout
 from bench.scenarios import FULL, QUICK, Scale, plain
-from bench.series import OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
+from bench.series import HOLLOW, OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
 from bench.sustained import sustained
+from sandpool.load.fresh import on_disk
+from sandpool.load.machine import is_durable
 from sandpool.loop.clock import SystemClock
 
 Run = Callable[[], Awaitable[dict[str, Any]]]
@@ -36,11 +39,17 @@ class Part:
 
 def parts(scale: Scale) -> list[Part]:
     clock = SystemClock()
+    few, fewest = min(scale.few, scale.repeats), min(scale.fewest, scale.repeats)
     found = [
-        Part(each.name, each.title, written(each.load), lambda each=each: load(*each.load), scale.repeats)  # type: ignore[misc]
+        Part(
+            each.name,
+            each.title,
+            written(each.load),
+            lambda each=each: load(*each.load),  # type: ignore[misc]
+            few if each.long else scale.repeats,
+        )
         for each in plain(scale)
     ]
-    few = min(3, scale.repeats)
     found += [
         Part(
             "local-refill",
@@ -61,21 +70,21 @@ def parts(scale: Scale) -> list[Part]:
             f"{scale.rollout_rate} claims a second while the template of a pool of {scale.rollout_pool} is rolled out",
             "python -m bench.standard --only local-rollout",
             lambda: rollout(scale.rollout_pool, scale.rollout_rate, scale.seconds, clock),
-            scale.repeats,
+            few,
         ),
         Part(
             "local-memory",
             f"memory of the controllers for pools of {', '.join(f'{size:,}' for size in scale.pools)}",
             "python -m bench.standard --only local-memory",
             lambda: per_member(scale.pools),
-            few,
+            fewest,
         ),
         Part(
             "local-rate",
             f"the highest constant rate that {scale.minute} seconds of claims were served at with a p99 within 100 ms",
             "python -m bench.standard --only local-rate",
             lambda: sustained(scale),
-            few,
+            fewest,
         ),
     ]
     return found
@@ -83,7 +92,8 @@ def parts(scale: Scale) -> list[Part]:
 
 async def measure(chosen: Sequence[Part], folder: Path) -> int:
     """All parts once, then again backwards, and so on. After each run what is known is written: nothing is lost by an interruption."""
-    conditions = around()
+    durable, file_system = is_durable(on_disk() or tempfile.gettempdir())
+    conditions = around(fsync=durable, file_system=file_system, node=HOLLOW)
     sides: dict[str, list[dict[str, Any]]] = {part.name: [] for part in chosen}
     by_name = {part.name: part for part in chosen}
     failures = 0
@@ -96,7 +106,7 @@ async def measure(chosen: Sequence[Part], folder: Path) -> int:
             try:
                 busy = await busy_cores()
                 found = {**await part.run(), "busy_cores_before": busy}
-            except (Failed, ExceptionGroup, TimeoutError) as error:
+            except TROUBLES as error:
                 failures += 1
                 say(f"  failed: {error}")
                 continue

@@ -1,47 +1,113 @@
-"""The highest constant rate: a ramp finds where the edge is, a minute at that rate shows whether it is held.
+"""The highest constant rate: a short ramp shows where the edge may be, minutes show what is held.
 
-A ramp holds each step for some seconds only. So the minute is what counts: if its p99 is too long or a claim fails, the next minute is
-a tenth slower, until one holds.
+A ramp holds each step for some seconds only, on a pool that is full when the step begins, so it says too much; or too little, if
+the machine was busy for a moment. What counts is a minute on a pool of a few seconds of the rate, refill included: the first is made
+at what the ramp found. After one that was not held comes a slower one, in steps that grow, after one that was held a faster one,
+and between the two the gap is halved. It ends after at most `tries` minutes, and tells what was in the way of more. Nobody watches
+sandboxes meanwhile: a second watch of everything that a pool does would be load of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.commands import load, written
 from bench.scenarios import Scale
+from sandpool.load.ramp import BUSY
 
 LIMIT_MS = 100.0
-SLOWER = 0.9
-TRIES = 6
+SLOWER, FASTER = 0.7, 1.4
+CLOSE = 1.1
+"""Times the rate that was held: a rate that is not held and this near needs no try in between."""
+PATIENCE = "10s"
+"""Until a claim has failed. A minute that is not held is not to be followed by another of waiting."""
 
 
-def held(result: dict[str, Any], limit: float = LIMIT_MS) -> bool:
+def held(result: Mapping[str, Any], limit: float = LIMIT_MS) -> bool:
     p99 = result.get("p99_ms")
     return not result["failed"] and isinstance(p99, int | float) and p99 <= limit
 
 
+def next_minute(tried: Sequence[Mapping[str, Any]], first: float) -> float | None:
+    """The rate to try next; None when the edge is known well enough. Pure."""
+    if not tried:
+        return round(first, 1)
+    highest = max((each["rate"] for each in tried if each["held"]), default=None)
+    broken = min((each["rate"] for each in tried if not each["held"]), default=None)
+    if highest is None:
+        return None if broken is None else round(float(broken) * SLOWER ** len(tried), 1)
+    if broken is None:
+        return round(float(highest) * FASTER, 1)
+    if broken <= highest * CLOSE:
+        return None
+    return round(float(highest + broken) / 2, 1)
+
+
+def limited_by(tried: Sequence[Mapping[str, Any]], ramp: Mapping[str, Any]) -> str:
+    """What was in the way of more: seen in the slowest minute that was not held, or, where all were, in the ramp. Pure."""
+    broken = [each for each in tried if not each["held"]]
+    if not broken:
+        return f"{ramp['limited_by']} in the ramp before it"
+    worst = min(broken, key=lambda each: float(each["rate"]))
+    cause = f"{worst['failed']:,} claims that failed" if worst["failed"] else f"a p99 of {worst['p99_ms']:,.0f} ms"
+    return f"{cause} at {worst['rate']:,.0f}/s, where {_busy(worst)}"
+
+
+def _busy(minute: Mapping[str, Any]) -> str:
+    generator, server = minute["generator_cores"] or 0.0, minute["server_cores"]
+    suspect = ": it may be the limit" if generator > BUSY else ""
+    served = "" if server is None else f"the server used {server:.2f} cores and "
+    return f"{served}the generator used {generator:.2f}{suspect}"
+
+
 async def sustained(scale: Scale) -> dict[str, Any]:
-    """The minute that was held, with `held_rate`; without any, the last one that was tried and `held_rate` of 0."""
-    pool = ("--pool-size", str(scale.ramp_pool))
-    ramp = (
-        *("ramp", "--start", str(scale.ramp_start), "--hold", f"{scale.ramp_hold}s", "--p99", str(LIMIT_MS)),
-        *("--most", str(scale.ramp_most), *pool, "--fresh"),
-    )
+    """The fastest minute that was held, with `held_rate`; if none was, the slowest that was tried and a `held_rate` of 0."""
+    ramp = _ramp(scale)
     climbed = await load(*ramp)
-    rate = float(climbed["highest_rate"] or scale.ramp_start)
-    tried = []
-    for _ in range(TRIES):
-        minute = ("rate", "--rate", f"{rate:g}", "--for", f"{scale.minute}s", *pool, "--fresh")
-        found = await load(*minute)
-        tried.append({"rate": rate, "p99_ms": found["p99_ms"], "failed": found["failed"], "held": held(found)})
-        if held(found):
+    tried: list[dict[str, Any]] = []
+    kept: dict[str, Any] = {}
+    for _ in range(scale.tries):
+        rate = next_minute(tried, float(climbed["highest_rate"] or scale.ramp_start))
+        if rate is None:
             break
-        rate = round(rate * SLOWER, 1)
-    steps = {name: climbed[name] for name in ("highest_rate", "limited_by", "steps")}
+        found = await load(*minute(scale, rate))
+        tried.append(_told(rate, found))
+        highest = max((each["rate"] for each in tried if each["held"]), default=0.0)
+        if rate == highest or not highest:
+            kept = found
     return {
-        **found,
-        "held_rate": tried[-1]["rate"] if tried[-1]["held"] else 0,
+        **kept,
+        "held_rate": max((each["rate"] for each in tried if each["held"]), default=0),
         "minutes": tried,
-        "ramp": {"command": written(ramp), **steps},
+        "minute_limited_by": limited_by(tried, climbed),
+        "ramp": {"command": written(ramp), **{name: climbed[name] for name in ("highest_rate", "limited_by", "steps")}},
+    }
+
+
+def _ramp(scale: Scale) -> tuple[str, ...]:
+    return (
+        *("ramp", "--start", str(scale.ramp_start), "--factor", "1.6", "--hold", f"{scale.ramp_hold}s"),
+        *("--refine", "1", "--p99", f"{LIMIT_MS:g}", "--most", str(scale.ramp_most)),
+        *("--pool-size", str(scale.ramp_pool), "--timeout", PATIENCE, "--no-watch-sandboxes", "--fresh"),
+    )
+
+
+def minute(scale: Scale, rate: float) -> tuple[str, ...]:
+    pool = max(scale.least_pool, round(scale.pool_seconds * rate))
+    return (
+        *("rate", "--rate", f"{rate:g}", "--for", f"{scale.minute}s", "--pool-size", str(pool)),
+        *("--timeout", PATIENCE, "--no-watch-sandboxes", "--fresh"),
+    )
+
+
+def _told(rate: float, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Cores of the server are those of its whole process, the refill after the last claim included."""
+    took, cpu = found["wall_s"], found["server_cpu_s"]
+    return {
+        "rate": rate,
+        **{name: found[name] for name in ("p50_ms", "p99_ms", "failed", "warm_fraction")},
+        "held": held(found),
+        "server_cores": None if cpu is None or not took else round(cpu / took, 3),
+        "generator_cores": found["generator_cpu_share"],
     }

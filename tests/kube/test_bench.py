@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 def test_ours_and_the_floor(tmp_path: Path) -> None:
     if lacking := kube_server.lacking():
         pytest.skip(lacking)
-    small = ("--claims", "5", "--bursts", "2", "--every", "2s", "--repeats", "1", "--sides", "ours", "floor")
+    small = ("--claims", "5", "--bursts", "2", "--repeats", "1", "--sides", "ours", "floor")
     done = subprocess.run(
         [sys.executable, "-m", "bench.kube", *small, "--into", str(tmp_path)],
         cwd=ROOT,
@@ -49,4 +49,7 @@ def test_ours_and_the_floor(tmp_path: Path) -> None:
     }
     (bursts,) = found["kube-bursts"].runs
     assert (bursts["claims"], bursts["ready"], bursts["conflicts"]) == (10, 10, 0)
+    assert len(bursts["refills_s"]) == 2
+    assert found["kube-burst"].conditions["fsync"] is True
+    assert found["kube-burst"].conditions["leader_election"] is False
     assert "floor: three writes, no controllers" in pages.reference(found, {})

@@ -45,7 +45,10 @@ def bursts(
     *,
     claims: ClaimsFlag = 300,
     times: Annotated[int, Parameter(help="How many bursts.")] = 5,
-    every: Annotated[str, Parameter(help="From the start of one to the start of the next.")] = "10s",
+    every: Annotated[
+        str,
+        Parameter(help="From the start of one to the start of the next; `full`: as soon as the pool is full again."),
+    ] = "10s",
     cluster: ClusterFlags = ClusterFlags(),
     pool: PoolFlags = PoolFlags(),
     work: WorkFlags = WorkFlags(),
@@ -54,8 +57,16 @@ def bursts(
     """Several bursts, one after the other."""
     from sandpool.load import arrivals
 
+    shape = {"shape": "bursts", "claims": claims, "times": times}
+    if every == "full":
+        if not work.watch_sandboxes:
+            raise Exit(USAGE, "--every full must see when the pool is full: leave out --no-watch-sandboxes")
+        shape |= {"every": every}
+        moments = lambda: arrivals.bursts(claims, times, _SECOND)[:claims]  # noqa: E731 - checked as a whole, one at a time
+        drive(shape, moments, 2 * claims, None, cluster, pool, work, report, times=times)
+        return
     gap = duration(every, "--every")
-    shape = {"shape": "bursts", "claims": claims, "times": times, "every_s": gap}
+    shape |= {"every_s": gap}
     drive(shape, lambda: arrivals.bursts(claims, times, gap), 2 * claims, None, cluster, pool, work, report)
 
 

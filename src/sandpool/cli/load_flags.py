@@ -123,7 +123,13 @@ class WorkFlags:
     exec_: Annotated[
         str, Parameter(name="--exec", help="Run this in each sandbox, and measure until its first output.")
     ] = ""
-    router: Annotated[str, Parameter(help="The router's address, for --exec. Default: the local cluster's own.")] = ""
+    files: Annotated[
+        str,
+        Parameter(help="Write a file of this size, such as 64Ki, into each sandbox, and read it back; at most 64Mi."),
+    ] = ""
+    router: Annotated[
+        str, Parameter(help="The router's address, for --exec and --files. Default: the local cluster's own.")
+    ] = ""
     timeout: Annotated[str, Parameter(help="After this long a claim that is not Ready has failed.")] = "60s"
     fill_timeout: Annotated[str, Parameter(help="How long the pool may take to become full.")] = "5m"
     clean_timeout: Annotated[str, Parameter(help="How long the removal of what the run made may take.")] = "2m"
@@ -137,7 +143,23 @@ class WorkFlags:
             return usual
         return None if self.dwell == "end" else duration(self.dwell, "--dwell", zero=True)
 
+    def file_size(self) -> int:
+        """In bytes; 0 without --files."""
+        from sandpool.load.files import LARGEST
+        from sandpool.model.quantities import parse
+
+        if not self.files:
+            return 0
+        try:
+            size = parse(self.files)
+        except ValueError:
+            raise Exit(USAGE, f"--files {self.files}: give a size in bytes, such as 4096, 64Ki or 1Mi") from None
+        if not 1 <= size.value <= LARGEST:
+            raise Exit(USAGE, f"--files {self.files}: choose from 1 to 64Mi")
+        return size.value
+
     def check(self) -> None:
+        self.file_size()
         if not 1 <= self.connections <= 10_000:
             raise Exit(USAGE, f"--connections {self.connections}: choose from 1 to 10000")
 

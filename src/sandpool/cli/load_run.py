@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +30,7 @@ def drive(
     work: WorkFlags,
     report: ReportFlags,
     climb: Ramp | None = None,
+    times: int = 1,
 ) -> None:
     from sandpool.load.arrivals import BadShape
 
@@ -39,7 +41,7 @@ def drive(
         arrivals = moments()
     except BadShape as error:
         raise Exit(USAGE, str(error)) from error
-    plan = _plan(shape, arrivals, natural, dwell, cluster, pool, work, report, climb)
+    plan = replace(_plan(shape, arrivals, natural, dwell, cluster, pool, work, report, climb), times=times)
     outcome = _run(where, plan, report.quiet)
     _tell(outcome, report)
     if outcome.result["left_behind"]:
@@ -60,9 +62,9 @@ def _plan(
     climb: Ramp | None,
 ) -> Plan:
     from sandpool.load.audit import AuditLog
-    from sandpool.load.driver import Work
     from sandpool.load.run import Plan
     from sandpool.load.session import Settings
+    from sandpool.load.work import Work
 
     wanted = pool.wanted(secrets.token_hex(3), natural, cluster.kubeconfig is None, cluster.fresh)
     settings = Settings(
@@ -74,6 +76,7 @@ def _plan(
         watch_sandboxes=work.watch_sandboxes,
         pools=tuple({each.pool for each in arrivals if each.pool}),
         command=work.exec_,
+        files=work.file_size(),
         router=work.router,
     )
     audit = AuditLog(cluster.audit_log, cluster.audit_user) if cluster.audit_log else None
@@ -109,12 +112,11 @@ def _run(where: Where, plan: Plan, quiet: bool) -> Outcome:
 
 def _tell(outcome: Outcome, report: ReportFlags) -> None:
     from sandpool.load.page.page import page
-    from sandpool.load.record import PoolLevel, RunHeader, write_lines
+    from sandpool.load.record import write_lines
     from sandpool.load.table import table
 
     if report.raw is not None:
-        levels = [PoolLevel(at=at, ready=ready) for at, ready in outcome.pool_levels]
-        write_lines(report.raw.expanduser(), [RunHeader(result=outcome.result), *outcome.records, *levels])
+        write_lines(report.raw.expanduser(), outcome.lines())
     if report.html is not None:
         text = page(outcome.result, outcome.records, outcome.pool_levels)
         report.html.expanduser().write_text(text)

@@ -24,6 +24,7 @@ MEASURES = (
     "max_ms",
     "claims_per_s",
     "first_output_p50_ms",
+    "files_p50_ms",
     "writes_per_claim",
     "reconciles_per_claim",
     "warm_fraction",
@@ -100,7 +101,7 @@ def _differences(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]])
     found = {}
     for part, names in (
         ("conditions", _TOLD),
-        ("load", ("shape", "claims", "rate", "pool_size", "dwell_s", "connections")),
+        ("load", ("shape", "claims", "rate", "pool_size", "dwell_s", "files_bytes", "connections")),
     ):
         for name in names:
             left = sorted({str((run.get(part) or {}).get(name)) for run in a})

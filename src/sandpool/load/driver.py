@@ -19,19 +19,12 @@ from sandpool.kube.transport import Transport
 from sandpool.load.arrivals import Arrival
 from sandpool.load.record import ClaimRecord
 from sandpool.load.seen import SeenObject
+from sandpool.load.work import Work
 from sandpool.loop.clock import Clock, Timer
 
 LONGEST_EXAMPLE = 300
 NO_HINT = 0.1
 """Seconds to wait after a 429 that does not say how long."""
-
-
-class FirstOutput(Protocol):
-    """Work in a sandbox that was just handed out."""
-
-    async def first_output(self, namespace: str, sandbox: str) -> float:
-        """The moment, by the clock, at which the first byte of its output was here. Raises SandpoolError."""
-        ...
 
 
 class Bodies(Protocol):
@@ -40,15 +33,6 @@ class Bodies(Protocol):
     def create(self, name: str, pool: str) -> Call: ...
 
     def delete(self, name: str) -> Call: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What becomes of a claim that is Ready."""
-
-    dwell: float | None = 0.0  # seconds until it is released; None: not before the end
-    timeout: float = 60.0  # seconds, from a claim's moment, until it counts as failed
-    command: FirstOutput | None = None
 
 
 @dataclass(slots=True)
@@ -86,23 +70,28 @@ class Driver:
         self._held: deque[ClaimRecord] = deque()  # to be released at the end
         self._dwelling: dict[str, tuple[Timer, ClaimRecord]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._using: set[asyncio.Task[None]] = set()  # of those, commands in sandboxes
+        self._using: set[asyncio.Task[None]] = set()  # of those, work in sandboxes
         self._quiet = asyncio.Event()
         self.tally = Tally()
         self.examples: dict[str, str] = {}  # what the first error of each kind said
         self.revisions: dict[str, int] = {}  # at which claims came to be
         self.origin = 0.0
 
-    async def drive(self, arrivals: Sequence[Arrival], names: Callable[[int], str], pool: str) -> list[ClaimRecord]:
-        """All claims of a shape, until each is Ready or has failed. Times in the records count from `origin`."""
+    async def drive(
+        self, arrivals: Sequence[Arrival], names: Callable[[int], str], pool: str, *, again: bool = False
+    ) -> list[ClaimRecord]:
+        """All claims of a shape, until each is Ready or has failed. Times in the records count from `origin`: the start, or, where
+        a shape comes `again`, that of the first time."""
+        behind = self._elapsed() if again else 0.0
         records = [
-            ClaimRecord(name=names(number), pool=each.pool or pool, scheduled=each.offset)
+            ClaimRecord(name=names(number), pool=each.pool or pool, scheduled=each.offset + behind)
             for number, each in enumerate(arrivals)
         ]
         self._open.update((record.name, record) for record in records)
         self.tally.planned += len(records)
         self._quiet.clear()
-        self.origin = self._clock.monotonic()
+        if not again:
+            self.origin = self._clock.monotonic()
         for record in records:
             wait = record.scheduled - self._elapsed()
             if wait > 0:
@@ -154,8 +143,8 @@ class Driver:
             self._served(record)
 
     def _served(self, record: ClaimRecord) -> None:
-        if self._work.command is not None:
-            self._start(self._use(record, self._work.command), self._using)
+        if self._work.command is not None or self._work.files is not None:
+            self._start(self._use(record), self._using)
         else:
             self._dwell(record)
 
@@ -203,13 +192,22 @@ class Driver:
             self._fail(record, record.error)
         # Of any other it is not known whether it was processed: if it was, the watch will tell.
 
-    async def _use(self, record: ClaimRecord, command: FirstOutput) -> None:
+    async def _use(self, record: ClaimRecord) -> None:
+        """Work in the sandbox. What fails ends it: the claim has failed, and goes its way."""
+        doing = "exec"
         try:
-            async with asyncio.timeout(self._work.timeout):
-                at = await command.first_output(self._namespace, record.sandbox)
-            record.first_output = at - self.origin
+            if self._work.command is not None:
+                async with asyncio.timeout(self._work.timeout):
+                    at = await self._work.command.first_output(self._namespace, record.sandbox)
+                record.first_output = at - self.origin
+            doing = "files"
+            if self._work.files is not None:
+                began = self._elapsed()
+                async with asyncio.timeout(self._work.timeout):
+                    await self._work.files.round_trip(self._namespace, record.sandbox)
+                record.files = self._elapsed() - began
         except (SandpoolError, OSError, TimeoutError) as error:
-            record.error = self._kind("exec", error)
+            record.error = self._kind(doing, error)
             self.tally.failed += 1
         self._dwell(record)
 
@@ -245,7 +243,7 @@ class Driver:
         await self._used()
 
     async def _used(self) -> None:
-        """Commands in sandboxes are part of what is measured; releases are not waited for here."""
+        """Work in sandboxes is part of what is measured; releases are not waited for here."""
         while self._using:
             await asyncio.wait(self._using)
 

@@ -7,15 +7,11 @@ is part of what is measured.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from sandpool.load.errors import LoadError
 from sandpool.loop.clock import Clock
 from sandpool.sdk._async.connection import AsyncConnection
 from sandpool.sdk._async.data_plane import DataPlane
 from sandpool.sdk._async.processes import AsyncCommands
-from sandpool.sdk.config import Config
 from sandpool.sdk.errors import CommandError
 
 AT_ONCE = 512
@@ -40,14 +36,3 @@ class RouterCommand:
             async for _ in stream:
                 return self._clock.monotonic()
         raise CommandError(f"sandbox {namespace}/{sandbox}: {self._command!r} ended without any output")
-
-
-@asynccontextmanager
-async def through_router(config: Config, command: str, clock: Clock) -> AsyncIterator[RouterCommand]:
-    if not config.router:
-        raise LoadError(
-            "--exec goes through the router and no router is known: the backend hollow has none (nothing runs in its pods); "
-            "on Kubernetes name it with --router"
-        )
-    async with AsyncConnection(config) as connection:
-        yield RouterCommand(connection, command, clock)

@@ -23,7 +23,7 @@ _WORDS = 2000  # characters of its log that an error shows
 @asynccontextmanager
 async def fresh_cluster(backend: str, flags: Sequence[str] = ()) -> AsyncIterator[Running]:
     """Its interpreter is not ours, so that server and load do not wait for each other's lock."""
-    root = Path(tempfile.mkdtemp(prefix="sandpool-load-", dir="/var/tmp" if os.access("/var/tmp", os.W_OK) else None))  # noqa: S108 - mkdtemp; /tmp may be memory
+    root = Path(tempfile.mkdtemp(prefix="sandpool-load-", dir=on_disk()))
     try:
         data = root / "data"
         command = [sys.executable, "-m", "sandpool", "up", "--data-dir", str(data), "--port", "0"]
@@ -45,7 +45,7 @@ async def fresh_cluster(backend: str, flags: Sequence[str] = ()) -> AsyncIterato
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _on_disk() -> str | None:
+def on_disk() -> str | None:
     """The usual folder is often memory, where a sync costs nothing; unless TMPDIR says otherwise, data goes to a disk."""
     disk = "/var/tmp"  # noqa: S108 - mkdtemp makes a folder of our own in it
     return disk if not os.environ.get("TMPDIR") and os.access(disk, os.W_OK) else None

@@ -6,12 +6,13 @@ A step in which the generator itself was late says nothing about the cluster: th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandpool.load.arrivals import Arrival, constant
 from sandpool.load.distribution import percentile
+from sandpool.load.record import ClaimRecord, PoolLevel, later
 from sandpool.load.session import Measured
 
 BUSY = 0.9
@@ -36,11 +37,12 @@ class Step:
     generator_share: float
     measured: Measured = field(repr=False)
     held: bool = False
+    p50: float | None = None
 
     def told(self) -> dict[str, Any]:
-        p99 = None if self.p99 is None else round(self.p99 * 1000, 3)
         share = round(self.generator_share, 3)
-        return {"rate": self.rate, "p99_ms": p99, "errors": self.errors, "held": self.held, "generator_share": share}
+        times = {"p50_ms": _ms(self.p50), "p99_ms": _ms(self.p99)}
+        return {"rate": self.rate, **times, "errors": self.errors, "held": self.held, "generator_share": share}
 
 
 @dataclass(slots=True)
@@ -65,6 +67,14 @@ class Climb:
         if lowest.generator_share > BUSY:
             return "the generator: it used a whole core, so the cluster may hold more"
         return "errors" if lowest.errors else "p99"
+
+
+def lines(steps: Sequence[Step]) -> Iterator[ClaimRecord | PoolLevel]:
+    """Every claim of every step, one step after the other as they were: a replay of them is the whole ramp."""
+    for step in steps:
+        behind = step.measured.began - steps[0].measured.began
+        yield from (later(record, behind, step.rate) for record in step.measured.records)
+        yield from (PoolLevel(at=at + behind, ready=ready, step=step.rate) for at, ready in step.measured.pool_levels)
 
 
 def next_rate(steps: Sequence[Step], ramp: Ramp) -> float | None:
@@ -92,7 +102,12 @@ def judge(rate: float, measured: Measured, ramp: Ramp) -> Step:
     p99 = percentile(ordered, 99)
     errors = sum(1 for record in measured.records if record.error)
     held = not errors and p99 is not None and p99 <= ramp.p99
-    return Step(rate, p99, errors, measured.used.generator_cpu / max(measured.used.driven, 1e-9), measured, held)
+    share = measured.used.generator_cpu / max(measured.used.driven, 1e-9)
+    return Step(rate, p99, errors, share, measured, held, percentile(ordered, 50))
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
 
 
 async def climb(

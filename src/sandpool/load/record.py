@@ -28,6 +28,7 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     answered: float | None = None
     ready: float | None = None
     first_output: float | None = None
+    files: float | None = None  # seconds until a file was written and read back
     release_sent: float | None = None
     released: float | None = None
     sandbox: str = ""
@@ -35,6 +36,7 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     throttled: int = 0  # answers of 429
     reason: str = ""  # what its Ready condition said last, if it never became true
     error: str = ""  # why it counts as failed
+    step: float | None = None  # of a ramp: the rate at which it came
 
     @property
     def latency(self) -> float | None:
@@ -46,11 +48,21 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
         return None if self.ready is None or self.sent is None else self.ready - self.sent
 
 
+_MOMENTS = ("scheduled", "sent", "answered", "ready", "first_output", "release_sent", "released")
+
+
+def later(record: ClaimRecord, seconds: float, step: float) -> ClaimRecord:
+    """The same claim in a run that began so many seconds earlier."""
+    moved = {name: at + seconds for name in _MOMENTS if (at := getattr(record, name)) is not None}
+    return msgspec.structs.replace(record, **moved, step=step)
+
+
 class PoolLevel(msgspec.Struct, kw_only=True, tag_field="kind", tag="pool"):
     """How many members could be claimed at a moment."""
 
     at: float
     ready: int
+    step: float | None = None
 
 
 class RunHeader(msgspec.Struct, kw_only=True, tag_field="kind", tag="run"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,9 @@ from sandpool.load.audit import AuditLog
 from sandpool.load.driver import Tally
 from sandpool.load.fresh import fresh_cluster
 from sandpool.load.machine import conditions
-from sandpool.load.ramp import Climb, Ramp, climb
-from sandpool.load.record import ClaimRecord
+from sandpool.load.ramp import Climb, Ramp, Step, climb
+from sandpool.load.ramp import lines as lines_of_steps
+from sandpool.load.record import ClaimRecord, Line, PoolLevel, RunHeader
 from sandpool.load.session import Measured, Settings, a_session
 from sandpool.load.summary import summarise
 from sandpool.load.target import Target
@@ -44,13 +45,26 @@ class Plan:
     ramp: Ramp | None = None
     audit: AuditLog | None = None
     note: str = ""
+    times: int = 1  # that the arrivals come, each time on a full pool
 
 
 @dataclass(slots=True)
 class Outcome:
+    """Of a ramp, records and levels are those of the step whose numbers the result has; `steps` has all."""
+
     result: dict[str, Any]
     records: list[ClaimRecord]
     pool_levels: list[tuple[float, int]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def lines(self) -> Iterator[Line]:
+        """What --raw keeps."""
+        yield RunHeader(result=self.result)
+        if self.steps:
+            yield from lines_of_steps(self.steps)
+            return
+        yield from self.records
+        yield from (PoolLevel(at=at, ready=ready) for at, ready in self.pool_levels)
 
 
 class Watcher:
@@ -74,14 +88,15 @@ async def run_load(where: Where, plan: Plan, clock: Clock, watcher: Watcher) -> 
                 found = await climb(session.measure, plan.ramp, watcher.said)
                 outcome = _climbed(found)
             else:
-                outcome = _outcome(await session.measure(plan.arrivals))
+                outcome = _outcome(await session.measure(plan.arrivals, plan.times))
             watcher.said("done")
         around |= {**target.told(), "kubernetes_version": version, "note": plan.note}
     shape = {**plan.shape, "pool_size": session.stage.replicas, "connections": plan.settings.connections}
     shape |= {
         "dwell_s": plan.settings.work.dwell,
-        "exec": bool(plan.settings.command),
-    }  # not what: it may hold a secret
+        "exec": bool(plan.settings.command),  # not what: it may hold a secret
+        "files_bytes": plan.settings.files or None,
+    }
     outcome.result["left_behind"] = session.stage.left
     outcome.result = {"format": RESULT_FORMAT, **outcome.result, "load": shape, "conditions": around}
     return outcome
@@ -103,6 +118,8 @@ async def _target(where: Where, said: Callable[[str], None]) -> AsyncIterator[Ta
 def _outcome(measured: Measured) -> Outcome:
     result = summarise(measured.records, measured.counts, measured.used)
     result["refilled_s"] = None if measured.refilled is None else round(measured.refilled, 3)
+    if len(measured.refills) > 1:
+        result["refills_s"] = [None if each is None else round(each, 3) for each in measured.refills]
     result["watch_restarts"] = measured.watch_restarts
     result["error_examples"] = measured.examples
     return Outcome(result, measured.records, measured.pool_levels)
@@ -114,4 +131,5 @@ def _climbed(found: Climb) -> Outcome:
     outcome.result["highest_rate"] = found.highest
     outcome.result["limited_by"] = found.limited_by
     outcome.result["steps"] = [step.told() for step in found.steps]
+    outcome.steps = found.steps
     return outcome

@@ -22,15 +22,16 @@ from sandpool.load.arrivals import Arrival
 from sandpool.load.audit import AuditLog
 from sandpool.load.bodies import ClaimBodies
 from sandpool.load.counts import Counts, count, count_audit
-from sandpool.load.driver import Driver, Tally, Work
+from sandpool.load.driver import Driver, Tally
 from sandpool.load.errors import LoadError
-from sandpool.load.first_output import through_router
 from sandpool.load.follow import Follow
+from sandpool.load.inside import through_router
 from sandpool.load.record import ClaimRecord
 from sandpool.load.stage import Stage, Wanted, a_stage, pool_is_full
 from sandpool.load.summary import Used
 from sandpool.load.target import Scraper, Snapshot, Target, pages, processes
 from sandpool.load.warmth import Warmth, is_warm
+from sandpool.load.work import Work
 from sandpool.loop.clock import Clock
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.names import name_hash
@@ -51,6 +52,7 @@ class Settings:
     watch_sandboxes: bool = True
     pools: tuple[str, ...] = ()  # others that a trace names
     command: str = ""  # what is run first in each sandbox
+    files: int = 0  # bytes of a file that then goes into each and back
     router: str = ""  # through which; empty: the local cluster's own
 
 
@@ -61,6 +63,8 @@ class Measured:
     used: Used
     pool_levels: list[tuple[float, int]] = field(default_factory=list)
     refilled: float | None = None  # seconds from the start until the pool was full again
+    refills: list[float | None] = field(default_factory=list)  # of a shape that came several times: after each
+    began: float = 0.0  # by the clock
     watch_restarts: int = 0
     examples: dict[str, str] = field(default_factory=dict)  # what the first error of each kind said
 
@@ -99,15 +103,17 @@ class Session:
                 task.cancel()
             await asyncio.gather(status, members, return_exceptions=True)
 
-    async def measure(self, arrivals: Sequence[Arrival]) -> Measured:
-        """Drives one shape. Claims that are kept until the end are released when it has been counted."""
+    async def measure(self, arrivals: Sequence[Arrival], times: int = 1) -> Measured:
+        """Drives one shape, several times if so wanted, always on a full pool and controllers at rest. Claims that are kept until the
+        end are released when all has been counted."""
         await self.full()
         before = await self._scraper.take()
         if self.audit is not None:
             self.audit.mark()
         self._warmth.levels[:-1] = []
-        records, own = await self._driven(arrivals)
+        records, own, refills = await self._driven(arrivals, times)
         refilled = await self._refilled(records)
+        refills.append(refilled if refilled is None else refilled - records[-1].scheduled)
         after = await self._at_rest()
         counted = pages(before, after)
         counts = count(counted, after.missing)
@@ -120,25 +126,37 @@ class Session:
         used = _with_server(own, before, after, processes(counted))
         origin = self._driver.origin
         levels = [(max(0.0, at - origin), level) for at, level in self._warmth.levels]
-        return Measured(records, counts, used, levels, refilled, self.restarts(), dict(self._driver.examples))
+        examples, restarts = dict(self._driver.examples), self.restarts()
+        return Measured(records, counts, used, levels, refilled, refills, origin, restarts, examples)
 
-    async def _driven(self, arrivals: Sequence[Arrival]) -> tuple[list[ClaimRecord], Used]:
-        base = self._named
-        self._named += len(arrivals)
-        run = self._settings.wanted.run
+    async def _driven(
+        self, arrivals: Sequence[Arrival], times: int
+    ) -> tuple[list[ClaimRecord], Used, list[float | None]]:
+        refills: list[float | None] = []
         usual = gc.get_threshold()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_SELDOM)  # most of what a run makes is kept: the collector would only walk it again and again
         cpu, began = time.process_time(), self._clock.monotonic()
         try:
-            records = await self._driver.drive(
-                arrivals, lambda number: f"load-{run}-{base + number:06d}", self.stage.pool
-            )
-            return records, Used(time.process_time() - cpu, self._clock.monotonic() - began)
+            records = await self._drive(arrivals)
+            for _ in range(times - 1):
+                full = await self._refilled(records)
+                refills.append(full if full is None else full - records[-1].scheduled)
+                await self._at_rest()
+                records += await self._drive(arrivals, again=True)
+            return records, Used(time.process_time() - cpu, self._clock.monotonic() - began), refills
         finally:
             gc.set_threshold(*usual)
             gc.unfreeze()
+
+    async def _drive(self, arrivals: Sequence[Arrival], *, again: bool = False) -> list[ClaimRecord]:
+        base = self._named
+        self._named += len(arrivals)
+        run = self._settings.wanted.run
+        return await self._driver.drive(
+            arrivals, lambda number: f"load-{run}-{base + number:06d}", self.stage.pool, again=again
+        )
 
     async def _refilled(self, records: Sequence[ClaimRecord]) -> float | None:
         """Seconds from the start until the pool was full again; None if it was not within the time allowed."""
@@ -191,10 +209,9 @@ async def a_session(
         stack.push_async_callback(scraper.close)
         stage = await stack.enter_async_context(a_stage(api, settings.wanted, settings.clean_timeout, said))
         bodies = ClaimBodies(stage.namespace, settings.wanted.run)
-        work = settings.work
-        if settings.command:
-            through = through_router(target.inside(settings.router), settings.command, clock)
-            work = replace(work, command=await stack.enter_async_context(through))
+        inside = target.inside(settings.router)
+        through = through_router(inside, settings.work, settings.command, settings.files, clock)
+        work = await stack.enter_async_context(through)
         driver = Driver(lines[0], lines[1], bodies, clock, work, settings.connections, stage.namespace)
         stack.push_async_callback(driver.abandon)
         warmth = Warmth({name_hash(pool) for pool in (stage.pool, *settings.pools)})

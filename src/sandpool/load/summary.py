@@ -50,7 +50,8 @@ def summarise(records: Sequence[ClaimRecord], counts: Counts, used: Used) -> dic
         "not_found": counts.not_found,
         "writes_per_claim": _each(counts.controller_writes, len(ready)),
         "reconciles_per_claim": _each(counts.reconciles, len(ready)),
-        **_first_output(ready),
+        **_points("first_output", (r.first_output - r.scheduled for r in ready if r.first_output is not None)),
+        **_points("files", (r.files for r in ready if r.files is not None)),
         "errors": sum(errors.values()),
         "errors_by_kind": dict(errors.most_common()),
         "throttled": sum(record.throttled for record in records),
@@ -94,9 +95,9 @@ def _latencies(samples: Iterable[float | None]) -> dict[str, float | None]:
     return {**found, "max_ms": _ms(ordered[-1] if ordered else None), "mean_ms": _ms(mean)}
 
 
-def _first_output(ready: Sequence[ClaimRecord]) -> dict[str, float | None]:
-    samples = sorted(record.first_output - record.scheduled for record in ready if record.first_output is not None)
-    return {f"first_output_{name}": _ms(percentile(samples, percent)) for percent, name in POINTS}
+def _points(what: str, samples: Iterable[float]) -> dict[str, float | None]:
+    ordered = sorted(samples)
+    return {f"{what}_{name}": _ms(percentile(ordered, percent)) for percent, name in POINTS}
 
 
 def _release(records: Sequence[ClaimRecord]) -> dict[str, Any]:

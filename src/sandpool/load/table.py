@@ -37,9 +37,10 @@ def _latency(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("to Ready", _points(result)), ("  from sent", _points(sent))]
     if result["late_p99_ms"] is not None:
         rows.append(("  sent late by", f"p99 {ms(result['late_p99_ms'])}"))
-    if result["first_output_p50_ms"] is not None:
-        prefix = "first_output_"
-        rows.append(("to first output", _points({k.removeprefix(prefix): result[k] for k in result if prefix in k})))
+    for name, prefix in (("to first output", "first_output_"), ("file in and out", "files_")):
+        told = {key.removeprefix(prefix): value for key, value in result.items() if key.startswith(prefix)}
+        if told.get("p50_ms") is not None:
+            rows.append((name, _points(told)))
     return rows
 
 
@@ -58,6 +59,9 @@ def _rates(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("time", ", ".join(parts))]
     if result.get("refilled_s") is not None:
         rows.append(("pool full again", f"after {number(result['refilled_s'])} s"))
+    if result.get("refills_s"):
+        told = ", ".join("not in time" if each is None else f"{number(each)} s" for each in result["refills_s"])
+        rows.append(("  after each burst", told))
     if result["released"]:
         rows.append(("released", f"{result['released']}, p50 {ms(result['release_p50_ms'])}"))
     return rows
@@ -111,8 +115,7 @@ def _steps(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(("limited by", str(result["limited_by"])))
     for step in result["steps"]:
         held = "held" if step["held"] else "not held"
-        p99 = "none" if step["p99_ms"] is None else ms(step["p99_ms"])
-        rows.append(("", f"{number(step['rate'])}/s: p99 {p99}, {step['errors']} errors, {held}"))
+        rows.append(("", f"{number(step['rate'])}/s: {_points(step)}, {step['errors']} errors, {held}"))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""A first command in each sandbox, through the router of a cluster with real processes."""
+"""A first command and files in each sandbox, through the router of a cluster with real processes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ pytestmark = pytest.mark.root
 FLAGS = ("--claims", "3", "--pool-size", "3", "--fresh", "--backend", "namespaces", "-q", "-o", "json")
 
 
-def test_the_time_to_the_first_output_is_measured(tmp_path: Path) -> None:
+def test_the_time_to_the_first_output_and_that_of_files_are_measured(tmp_path: Path) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    found = msgspec.json.decode(sandpool("load", "burst", *FLAGS, "--exec", "echo here", env=env).stdout)
+    work = ("--exec", "echo here", "--files", "300Ki")
+    found = msgspec.json.decode(sandpool("load", "burst", *FLAGS, *work, env=env).stdout)
     assert (found["ready"], found["failed"], found["conditions"]["backend"]) == (3, 0, "namespaces")
     assert found["first_output_p50_ms"] >= found["p50_ms"]
+    assert found["files_p50_ms"] > 0
+    assert found["load"]["files_bytes"] == 300 << 10
     assert list(tmp_path.iterdir()) == []
 
 

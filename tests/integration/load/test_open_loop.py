@@ -12,13 +12,14 @@ from pathlib import Path
 from sandpool.kube.api import EventType
 from sandpool.load.arrivals import burst, constant
 from sandpool.load.bodies import ClaimBodies
-from sandpool.load.driver import Driver, Tally, Work
+from sandpool.load.driver import Driver, Tally
 from sandpool.load.follow import Follow
 from sandpool.load.record import ClaimRecord
 from sandpool.load.run import Plan, Watcher, Where, run_load
 from sandpool.load.session import Settings
 from sandpool.load.stage import Wanted
 from sandpool.load.target import Target
+from sandpool.load.work import Work
 from sandpool.local.api import LocalApi
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.server import ServerOptions

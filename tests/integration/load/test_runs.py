@@ -97,6 +97,31 @@ def test_a_ramp_tells_the_highest_rate_that_was_held(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("untouched")
+def test_the_page_and_the_raw_lines_of_a_ramp_have_all_steps(cluster: Cluster, tmp_path: Path) -> None:
+    flags = ("--start", "10", "--factor", "2", "--most", "20", "--hold", "300ms", "--p99", "0.001", "--refine", "1")
+    kept = ("--html", str(tmp_path / "ramp.html"), "--raw", str(tmp_path / "ramp.jsonl"))
+    found = load(cluster, "ramp", *flags, *kept, "--pool-size", "20")
+    assert [(step["rate"], step["held"]) for step in found["steps"]] == [(10.0, False), (5.0, False)]
+    assert (found["highest_rate"], found["limited_by"]) == (None, "p99")
+    text = (tmp_path / "ramp.html").read_text()
+    assert text.count('class="broken"') == 2
+    lines = [msgspec.json.decode(line) for line in (tmp_path / "ramp.jsonl").read_bytes().splitlines()[1:]]
+    claims = [line for line in lines if line["kind"] == "claim"]
+    assert [line["step"] for line in claims] == [10.0, 10.0, 10.0, 5.0, 5.0]
+    moments = [line.get("scheduled", 0.0) for line in claims]
+    assert moments == sorted(moments), "one step after the other"
+
+
+@pytest.mark.usefixtures("untouched")
+def test_bursts_can_wait_for_a_full_pool(cluster: Cluster) -> None:
+    found = load(cluster, "bursts", "--claims", "10", "--times", "3", "--every", "full", "--pool-size", "10")
+    assert (found["claims"], found["ready"], found["warm_fraction"]) == (30, 30, 1.0), "none met an empty pool"
+    assert len(found["refills_s"]) == 3
+    assert all(took > 0 for took in found["refills_s"])
+    assert (found["peak_waiting"], found["released"]) == (10, 30)
+
+
+@pytest.mark.usefixtures("untouched")
 def test_without_a_pool_every_claim_starts_cold(cluster: Cluster) -> None:
     found = load(cluster, "burst", "--claims", "5", "--pool-size", "0")
     assert (found["ready"], found["warm_fraction"]) == (5, 0.0)
@@ -158,6 +183,11 @@ def test_claims_that_fail_are_counted_by_kind_and_the_command_fails(cluster: Clu
         (("burst", "--audit-log", "/absent/log"), "--audit-log"),
         (("burst", "--dwell", "soon"), "--dwell"),
         (("burst", "--connections", "0"), "--connections"),
+        (("burst", "--files", "1MiB"), "such as 4096, 64Ki or 1Mi"),
+        (("burst", "--files", "65Mi"), "from 1 to 64Mi"),
+        (("burst", "--files", "0"), "from 1 to 64Mi"),
+        (("bursts", "--every", "full", "--no-watch-sandboxes"), "--no-watch-sandboxes"),
+        (("bursts", "--every", "full", "--times", "0"), "bursts is 0"),
         (("burst", "--namespace", "team"), "--namespace says where --pool is"),
         (("burst", "--context", "c"), "--kubeconfig"),
         (("burst", "--fresh"), "leave out --kubeconfig and --data-dir"),
@@ -176,7 +206,8 @@ def test_mistakes_are_named_before_anything_happens(
     ("arguments", "said"),
     [
         (("--pool", "absent"), "there is no pool absent in default"),
-        (("--exec", "true", "--pool-size", "1"), "no router is known"),
+        (("--exec", "true", "--pool-size", "1"), "--exec goes through the router and no router is known"),
+        (("--files", "1Ki", "--pool-size", "1"), "--files goes through the router and no router is known"),
         (("--metrics", "nowhere"), "--metrics"),
     ],
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.publish import BEGIN, END, PAGES, NoPlace, placed, read_why, wanted
 from bench.series import Series, alternated, read_all, write
-from bench.sustained import held
 
 from bench import pages
 
@@ -20,6 +20,9 @@ MACHINE = {
     "kernel": "Linux 6.0",
     "python": "CPython 3.11.7",
     "versions": {"sandpool": "0.1.0"},
+    "load_average_before": [0.07, 0.1, 0.2],
+    "fsync": True,
+    "file_system": "ext4",
 }
 RUN: dict[str, Any] = {
     "claims": 300,
@@ -74,8 +77,8 @@ def test_documents_are_made_from_the_results_of_a_folder(tmp_path: Path, name: s
     text = wanted(name, tmp_path, results, tmp_path / "why.toml")
     assert text.startswith("# A title")
     assert text.endswith(f"{END}\n\nThe end.\n")
-    assert "| ≤ 30 ms | 60.0 ms | **missed**, 2.00 times the target: the machine sleeps. |" in text
-    assert "| ≤ 60 ms | 30.0 ms | reached |" in text
+    assert "| ≤ 30 ms | 60.0 ms | 1 | **missed**, 2.00 times the target: the machine sleeps. |" in text
+    assert "| ≤ 60 ms | 30.0 ms | 1 | reached |" in text
     assert "Linux 6.0" in text
 
 
@@ -100,12 +103,47 @@ def test_a_busy_machine_is_told() -> None:
     assert "busy machine" in pages.reference(found(noisy), {})
 
 
+@pytest.mark.parametrize("page", [pages.readme, pages.reference])
+def test_conditions_are_told(page: Callable[[dict[str, Series], dict[str, str]], str]) -> None:
+    others = [{**RUN, "busy_cores_before": 0.25}]
+    told = page(
+        found(a_series("local-burst", RUN), a_series("local-crowd", RUN), a_series("kube-burst", RUN, go=others)), {}
+    )
+    (line,) = [line for line in told.splitlines() if line.startswith("- One machine")]
+    for part in (
+        "2 cores, 8 GiB",
+        "Linux 6.0, CPython 3.11.7",
+        "fsync on (ext4)",
+        "load average before the first run 0.07",
+    ):
+        assert part in line, part
+    assert "other programs before each run 0.05 cores, at most 0.05" in line
+    (line,) = [line for line in told.splitlines() if line.startswith("- Kubernetes")]
+    assert "at most 0.25" in line
+    assert "Pods are hollow" in told
+
+
+def test_data_in_memory_is_told() -> None:
+    series = a_series("local-burst", RUN)
+    series.conditions = {**MACHINE, "fsync": False}
+    assert "fsync means nothing here" in pages.readme(found(series), {})
+
+
 def test_sides_and_their_ratios() -> None:
     others = {"go": [{**RUN, "p50_ms": 80.0, "conflicts": 7}], "floor": [{**RUN, "p50_ms": 16.0}]}
     text = pages.reference(found(a_series("kube-burst", RUN, **others)), {})
     assert "| Go controller, flags that its guide recommends | 1 | 300 of 300 | 80.0 |" in text
     assert "| p50 | Go controller, flags that its guide recommends | 0.25 |" in text
     assert "| p50 | floor: three writes, no controllers | 1.25 |" in text
+    short = pages.readme(found(a_series("kube-burst", RUN, **others)), {})
+    assert "| Go controller, flags that its guide recommends | 1 | 80.0 | 30.0 | 7 | 7 |" in short
+    assert "| ours | 1 | 20.0 | 30.0 | 7 | 0 |" in short
+
+
+def test_a_target_of_none_is_written_as_such() -> None:
+    assert "conflicts in 5 bursts of 300 | 0 | 0 | 1 | reached |" in pages.readme(
+        found(a_series("local-bursts", RUN)), {}
+    )
 
 
 def test_one_run_with_conflicts_shows() -> None:
@@ -126,7 +164,7 @@ def test_pools_are_ordered_by_size_and_compared_with_the_smallest() -> None:
     big = {**RUN, "p50_ms": 22.0, "server_peak_bytes": 200 << 20}
     text = pages.reference(found(a_series("local-pool-1000", big), a_series("local-pool-100", RUN)), {})
     rows = [line for line in text.splitlines() if line.startswith(("| 100 |", "| 1,000 |"))]
-    assert rows == ["| 100 | 20.0 | 30.0 | 1 | – | – |", "| 1,000 | 22.0 | 30.0 | 1.1 | – | 200 |"]
+    assert rows == ["| 100 | 1 | 20.0 | 30.0 | 1 | – | – |", "| 1,000 | 1 | 22.0 | 30.0 | 1.1 | – | 200 |"]
 
 
 def test_without_results_it_says_so() -> None:
@@ -135,18 +173,3 @@ def test_without_results_it_says_so() -> None:
 
 def test_order_alternates() -> None:
     assert [alternated("abc", repeat) for repeat in range(3)] == [list("abc"), list("cba"), list("abc")]
-
-
-@pytest.mark.parametrize(
-    ("result", "expected"),
-    [
-        ({"failed": 0, "p99_ms": 100.0}, True),
-        ({"failed": 0, "p99_ms": 100.1}, False),
-        ({"failed": 1, "p99_ms": 10.0}, False),
-        ({"failed": 0, "p99_ms": None}, False),
-    ],
-)
-def test_a_minute_is_held_if_nothing_failed_and_the_p99_is_within_the_limit(
-    result: dict[str, Any], expected: bool
-) -> None:
-    assert held(result) is expected

@@ -8,8 +8,8 @@ import pytest
 
 from sandpool.load.arrivals import Arrival
 from sandpool.load.counts import Counts
-from sandpool.load.ramp import Climb, Ramp, Step, climb, judge, next_rate
-from sandpool.load.record import ClaimRecord
+from sandpool.load.ramp import Climb, Ramp, Step, climb, judge, lines, next_rate
+from sandpool.load.record import ClaimRecord, PoolLevel
 from sandpool.load.session import Measured
 from sandpool.load.summary import Used
 
@@ -67,6 +67,28 @@ def test_a_step_holds_within_the_limit_and_without_errors() -> None:
 )
 def test_what_ended_the_ramp_is_told(broken: Step, cause: str) -> None:
     assert Climb([step(100, True), broken]).limited_by.startswith(cause)
+
+
+def test_a_step_tells_its_p50_too() -> None:
+    told = judge(5, measured(0.05), RAMP).told()
+    assert (told["p50_ms"], told["p99_ms"], told["held"]) == (50.0, 50.0, True)
+    none = judge(5, Measured([ClaimRecord(name="a", error="x")], Counts(), Used(0.1, 1.0)), RAMP).told()
+    assert (none["p50_ms"], none["p99_ms"], none["held"]) == (None, None, False)
+
+
+def test_claims_of_all_steps_are_kept_one_step_after_the_other() -> None:
+    steps = []
+    for rate, began in ((100.0, 1000.0), (200.0, 1020.0)):
+        found = Measured([ClaimRecord(name="a", scheduled=0.5, ready=0.6, files=0.1)], Counts(), Used(0.1, 1.0))
+        found.began, found.pool_levels = began, [(1.0, 7)]
+        steps.append(Step(rate, 0.1, 0, 0.1, found, True))
+    assert list(lines(steps)) == [
+        ClaimRecord(name="a", scheduled=0.5, ready=0.6, files=0.1, step=100.0),
+        PoolLevel(at=1.0, ready=7, step=100.0),
+        ClaimRecord(name="a", scheduled=20.5, ready=20.6, files=0.1, step=200.0),
+        PoolLevel(at=21.0, ready=7, step=200.0),
+    ]
+    assert steps[1].measured.records[0].scheduled == 0.5, "what the page is made from stays as it was"
 
 
 async def test_a_climb_measures_each_rate_for_as_long_as_it_is_held() -> None:

@@ -36,6 +36,7 @@ KEYS = [
     "writes_per_claim",
     "reconciles_per_claim",
     "first_output_p50_ms",
+    "files_p50_ms",
     "errors",
     "errors_by_kind",
     "submit_per_s",

@@ -46,6 +46,7 @@ def records(count: int = 200, late: float = 0.2) -> list[ClaimRecord]:
             sent=late,
             ready=late + 0.01 + n / 1000,
             first_output=late + 0.1,
+            files=0.025,
             release_sent=1.0,
             released=1.1,
             warm=True,
@@ -83,8 +84,8 @@ class Checker(HTMLParser):
 
 
 STEPS = [
-    {"rate": 100.0, "p99_ms": 20.0, "errors": 0, "held": True, "generator_share": 0.1},
-    {"rate": 200.0, "p99_ms": 220.0, "errors": 1, "held": False, "generator_share": 0.2},
+    {"rate": 100.0, "p50_ms": 5.0, "p99_ms": 20.0, "errors": 0, "held": True, "generator_share": 0.1},
+    {"rate": 200.0, "p50_ms": 90.0, "p99_ms": 220.0, "errors": 1, "held": False, "generator_share": 0.2},
 ]
 
 
@@ -116,6 +117,41 @@ def test_the_page_shows_both_ways_to_count_where_they_differ() -> None:
     late, prompt = records(late=0.2), records(late=0.0)
     assert "from when it was sent" in page(result(late), late, [])
     assert "from when it was sent" not in page(result(prompt), prompt, [])
+
+
+def test_the_page_of_a_ramp_shows_every_step_and_where_it_broke() -> None:
+    some = records()
+    load = {"shape": "ramp", "pool_size": 600, "p99_limit_ms": 100.0}
+    found = {**result(some), "load": load, "steps": STEPS, "highest_rate": 100.0, "limited_by": "p99"}
+    text = page(found, some, [])
+    for shown in (
+        "<title>p50</title>",
+        "<title>p99</title>",
+        ">held</text>",
+        ">not held</text>",
+        "what the p99 may be",
+    ):
+        assert shown in text, shown
+    assert "Limited by p99. Everything below is about the highest rate that was held." in text
+    assert text.count('class="broken"') == 1
+    assert "100/s: p50 5 ms  p99 20.0 ms, 0 errors, held" in table(found, [])
+
+
+def test_a_ramp_of_which_no_step_held_has_a_page() -> None:
+    some = records()
+    broken = [{**step, "held": False} for step in STEPS]
+    text = page(result(some, steps=broken, highest_rate=None, limited_by="p99"), some, [])
+    assert "No rate was held" in text
+    assert "the last rate that was tried" in text
+
+
+def test_files_are_told_where_there_were_any() -> None:
+    some, without = records(), [ClaimRecord(name="a", ready=0.1)]
+    assert result(some)["files_p50_ms"] == result(some)["files_p99_9_ms"] == 25.0
+    assert "file in and out       p50 25.0 ms" in table(result(some), [])
+    assert "file written and read back" in page(result(some), some, [])
+    assert result(without)["files_p50_ms"] is None
+    assert "file" not in table(result(without), [])
 
 
 def test_the_table_tells_the_numbers_and_draws_them() -> None:

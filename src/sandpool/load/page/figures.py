@@ -85,15 +85,26 @@ def ramp(result: Mapping[str, Any]) -> str:
     steps = sorted((s for s in result["steps"] if s["p99_ms"] is not None), key=lambda step: step["rate"])
     if len(steps) < 2:
         return ""
-    points = [(step["rate"], step["p99_ms"] / 1000) for step in steps]
-    frame = Frame(
-        linear(points[-1][0]),
-        linear(max(y for _, y in points)),
-        _count,
-        _seconds,
-        "claims a second; the line is the p99",
-    )
-    return curves(frame, [Curve("p99", points, "one", stepped=False)], label="p99 by rate")
+    drawn = [
+        Curve(name, [(step["rate"], step[key] / 1000) for step in steps], style, stepped=False)
+        for name, key, style in (("p99", "p99_ms", "two"), ("p50", "p50_ms", "one"))
+    ]
+    rates = linear(steps[-1]["rate"])
+    limit = result["load"].get("p99_limit_ms")
+    if limit is not None:
+        drawn.append(
+            Curve("what the p99 may be", [(0.0, limit / 1000), (rates.top, limit / 1000)], "three", stepped=False)
+        )
+    times = [seconds for curve in drawn for _, seconds in curve.points if seconds > 0]
+    frame = Frame(rates, logarithmic(min(times), max(times)), _count, _seconds, "claims a second")
+    return curves(frame, drawn, _edge(result), "Time to Ready by rate")
+
+
+def _edge(result: Mapping[str, Any]) -> list[Mark]:
+    """The highest rate that was held, and the lowest that was not."""
+    broken = min((step["rate"] for step in result["steps"] if not step["held"]), default=None)
+    marks = [] if result["highest_rate"] is None else [Mark(result["highest_rate"], "held")]
+    return marks if broken is None else [*marks, Mark(broken, "not held")]
 
 
 def _ecdf(name: str, ordered: Sequence[float], style: str) -> Curve:

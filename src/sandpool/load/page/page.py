@@ -24,7 +24,7 @@ def page(result: Mapping[str, Any], records: Sequence[ClaimRecord], pool: Sequen
         _card("Writes of the controllers, by kind", _writes(result), figures.writes(result)),
     ]
     if result.get("steps"):
-        steps = f'<div class="halves">{figures.ramp(result)}{steps_table(result)}</div>'
+        steps = f'<div class="halves"><div>{figures.ramp(result)}</div>{steps_table(result)}</div>'
         cards.insert(0, _card("Steps of the ramp", _ramp(result), steps, wide=True))
     cards += [
         _card("Conditions", "", conditions_table(result)),
@@ -75,6 +75,7 @@ def _tiles(result: Mapping[str, Any]) -> str:
         ("p99", "p99_ms"),
         ("max", "max_ms"),
         ("p50 to output", "first_output_p50_ms"),
+        ("p50 of a file", "files_p50_ms"),
     ):
         if result.get(key) is not None:
             text, _, unit = ms(result[key]).partition(" ")
@@ -112,4 +113,9 @@ def _writes(result: Mapping[str, Any]) -> str:
 def _ramp(result: Mapping[str, Any]) -> str:
     highest = result.get("highest_rate")
     held = f"{number(highest)} claims a second were held." if highest else "No rate was held."
-    return f"{held} Limited by {result['limited_by']}."
+    return f"{held} Limited by {result['limited_by']}. Everything below is about {_shown(result)}."
+
+
+def _shown(result: Mapping[str, Any]) -> str:
+    """Which step the other numbers are those of."""
+    return "the highest rate that was held" if result.get("highest_rate") else "the last rate that was tried"

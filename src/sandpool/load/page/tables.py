@@ -28,6 +28,7 @@ def numbers_table(result: Mapping[str, Any]) -> str:
     pairs += [
         ("sent late by, p99", _ms(result["late_p99_ms"])),
         ("to first output, p50 / p99", _both(result, "first_output_p50_ms", "first_output_p99_ms")),
+        ("file written and read back, p50 / p99", _both(result, "files_p50_ms", "files_p99_ms")),
         ("from the first wanted to the last Ready", f"{number(result['wall_s'])} s"),
         ("submitted, completed", f"{_rate(result['submit_per_s'])}, {_rate(result['completion_per_s'])}"),
         ("at most waiting, held", f"{result['peak_waiting']}, {result['peak_held']}"),
@@ -75,10 +76,11 @@ def steps_table(result: Mapping[str, Any]) -> str:
     for step in sorted(result["steps"], key=lambda step: float(step["rate"])):
         held = '<td class="held">held</td>' if step["held"] else '<td class="broken">not held</td>'
         rows.append(
-            f"<tr><td>{number(step['rate'])}/s</td><td>{_ms(step['p99_ms'])}</td><td>{step['errors']}</td>"
+            f"<tr><td>{number(step['rate'])}/s</td><td>{_ms(step['p50_ms'])}</td><td>{_ms(step['p99_ms'])}</td>"
+            f"<td>{step['errors']}</td>"
             f"<td>{step['generator_share']:.0%}</td>{held}</tr>"
         )
-    head = "<tr><th>rate</th><th>p99</th><th>errors</th><th>generator</th><th></th></tr>"
+    head = "<tr><th>rate</th><th>p50</th><th>p99</th><th>errors</th><th>generator</th><th></th></tr>"
     return f'<div class="scroll"><table class="columns">{head}{"".join(rows)}</table></div>'
 
 
