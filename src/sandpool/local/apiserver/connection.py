@@ -26,6 +26,10 @@ MOST_WAITING: Final = 256
 """Requests that wait behind the one in hand: one read can bring thousands, and what is read cannot be left with the client."""
 TOO_LONG: Final = b"the request's line and headers are too long"
 
+AT_ONCE: Final = 16
+"""Requests that are begun in one turn of the loop. What they wrote is on its way to the disk, and what the disk has is told, while
+the others still wait."""
+
 Serve = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 
@@ -43,8 +47,37 @@ class House:
         self.closing = False  # no more connections: one may still have been shaking hands when the server stopped
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self._room = AT_ONCE
+        self._waiting: deque[Exchange] = deque()
 
     def start(self, exchange: Exchange) -> None:
+        """At once or, behind many others that came in the same moment, in the next turns of the loop."""
+        if self._room == AT_ONCE:
+            self.loop.call_soon(self._turn)
+        if self._room:
+            self._room -= 1
+            self._begin(exchange)
+        else:
+            self._waiting.append(exchange)
+
+    def _turn(self) -> None:
+        self._room = AT_ONCE
+        while self._waiting and self._room:
+            exchange = self._waiting.popleft()
+            if not exchange.gone:
+                self._room -= 1
+                self._begin(exchange)
+        if self._room < AT_ONCE:
+            self.loop.call_soon(self._turn)
+
+    def begin_all(self) -> None:
+        """Nobody waits any longer: what was asked is in `tasks`."""
+        while self._waiting:
+            exchange = self._waiting.popleft()
+            if not exchange.gone:
+                self._begin(exchange)
+
+    def _begin(self, exchange: Exchange) -> None:
         task = self.loop.create_task(self.serve(exchange))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

@@ -164,6 +164,7 @@ class ApiServer:
         self._watches.end_all()
         for connection in list(self._house.connections):
             connection.shutdown()
+        self._house.begin_all()
         tasks = set(self._house.tasks)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._options.limits.graceful)
