@@ -10,7 +10,6 @@ import statistics
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from sandpool.local.collect import Collector
 from sandpool.local.kubelet.agent import Kubelet
 from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.uids import NewUids
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Observer, Store
 from sandpool.loop.clock import SystemClock
@@ -55,13 +55,14 @@ async def a_cluster(
     with tempfile.TemporaryDirectory() as folder:
         clock = SystemClock()
         store = await Store.open(SqliteLog(Path(folder) / "store.db"), observer=observer)
-        objects = Objects(store, clock.now, lambda: str(uuid.uuid4()))
+        objects = Objects(store, clock.now, NewUids())
         await ensure_namespaces(objects)
         user = LocalApi(objects)
         if members:
             await fill(user, members)
         counting = CountingApi(LocalApi(objects))
         controllers = assemble(counting, clock, Random(1).random, telling or Telling(), gate=LaneGate(clock, width=400))
+        objects.outright.granter = controllers.claim.outright
         manager, stop = Manager(controllers.parts()), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(Collector(store, objects, clock).run())]

@@ -114,6 +114,28 @@ class StoreMachine(RuleBasedStateMachine):
 
         self.run(act())
 
+    @rule(several=st.lists(keys, min_size=2, max_size=4), wrong=st.booleans())
+    def together(self, several: list[str], wrong: bool) -> None:
+        """Perhaps the same key again. One that comes but once, last, may be `wrong`: then none is written."""
+
+        async def act() -> None:
+            before, again = self.newest(), several.count(several[-1]) > 1
+            expected = [before[key].revision if key in before else NO_REVISION for key in several]
+            expected[-1] = Revision(expected[-1] + wrong)
+            writes = [(key, at, lambda r: b"%d" % r) for key, at in zip(several, expected, strict=True)]
+            if wrong and not again:
+                with pytest.raises(Stale):
+                    self.store.put_together(*writes)
+                return
+            made, durable = self.store.put_together(*writes)
+            assert [record.revision for record in made] == list(range(made[0].revision, made[0].revision + len(made)))
+            for key, record in zip(several, made, strict=True):
+                first = made[several.index(key)].revision
+                assert record.created == (before[key].created if key in before else first)
+            self.decided(durable, before | dict(zip(several, made, strict=True)), made[-1].revision)
+
+        self.run(act())
+
     @rule(key=keys, wrong=st.integers(0, 40))
     def stale(self, key: str, wrong: int) -> None:
         before = self.newest().get(key)

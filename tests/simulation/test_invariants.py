@@ -186,6 +186,12 @@ CASES: dict[str, tuple[Ledger, Step, str]] = {
         "3: ",
     ),
     "unclaimed, deleted by its pool": (ledger(box()), step(box(), None, "pool"), ""),
+    "created with a sandbox that is not its own": (
+        ledger(box()),
+        step(None, claim(shows="box"), "user"),
+        "1: ",
+    ),
+    "created without a sandbox": (ledger(box()), step(None, claim(env=True), "user"), ""),
     "shown, then deleted": (
         ledger(claim(shows="box"), box(owner=BY_CLAIM)),
         step(box(owner=BY_CLAIM), None),

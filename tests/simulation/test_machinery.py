@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from sandpool.kube.errors import ApiError, Unreachable
+from sandpool.local.store.store import Store
 from sandpool.model.kinds import CONFIG_MAPS, POOLS, TEMPLATES
+from sandpool.model.metadata import NO_REVISION
 from sandpool.simulation import bodies
 from sandpool.simulation.authorship import Author, Sight
 from sandpool.simulation.faults import RATES, Fault, Faults
@@ -17,6 +19,7 @@ from sandpool.simulation.line import Line
 from sandpool.simulation.meddler import Meddler
 from sandpool.simulation.places import Place
 from sandpool.simulation.seeded_loop import Stuck, run_seeded
+from sandpool.simulation.steps import WitnessedLog
 from sandpool.simulation.streams import Streams
 from sandpool.simulation.world import World
 
@@ -207,3 +210,31 @@ def test_what_failed_transfers_lead_to(fault: Fault, controller: str, edited: bo
         await world.close()
 
     run_seeded(work(), Random(1))
+
+
+def test_what_is_written_together_with_a_claim_is_put_down_to_who_granted_it() -> None:
+    """The claim itself, as it was sent, is its user's."""
+    seen: list[tuple[str, str]] = []
+    leader = Author("leader-1", "claim", "outright-1")
+
+    async def main() -> None:
+        log = WitnessedLog(lambda change, who: seen.append((change.record.key[2:], str(who))))
+        store = await Store.open(log)
+        claim, box = ("g/claims/red/c", NO_REVISION, bytes), ("g/boxes/red/m", NO_REVISION, bytes)
+        log.granted_by = leader
+        store.put_together(claim, box, claim)
+        log.granted_by = leader  # and nothing comes of it: the claim is created alone
+        store.put("g/claims/red/d", NO_REVISION, bytes)
+        store.put_together(("g/boxes/red/n", NO_REVISION, bytes), ("g/boxes/red/o", NO_REVISION, bytes))
+        await store.close()
+
+    run_seeded(main(), Random(1))
+    granted, nobody = str(leader), "nobody"
+    assert seen == [
+        ("claims/red/c", nobody),
+        ("boxes/red/m", granted),
+        ("claims/red/c", granted),
+        ("claims/red/d", nobody),
+        ("boxes/red/n", nobody),
+        ("boxes/red/o", nobody),
+    ]

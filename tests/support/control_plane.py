@@ -26,7 +26,7 @@ from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.history import Remember
 from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
+from sandpool.local.store.store import Observer, Store
 from sandpool.loop.clock import LoopClock
 from sandpool.loop.manager import Manager
 from sandpool.model.claim import SandboxClaim
@@ -167,10 +167,13 @@ async def a_control_plane(
     telling: Telling | None = None,
     before: Callable[[Api], Awaitable[None]] | None = None,
     node: bool = True,
+    outright: bool = False,
+    observer: Observer | None = None,
 ) -> AsyncIterator[ControlPlane]:
-    """`before` fills the store before anything runs. Without a node nothing becomes of pods."""
+    """`before` fills the store before anything runs. Without a node nothing becomes of pods. `outright`: the server asks the
+    controllers, as one that shares their process. `observer` counts what is committed, whoever writes it."""
     clock, uids, random = LoopClock(START), count(1), Random(7)
-    store = await Store.open(MemoryLog(200_000), remember=Remember())
+    store = await Store.open(MemoryLog(200_000), remember=Remember(), observer=observer)
     objects = Objects(store, clock.now, lambda: f"00000000-0000-4000-8000-{next(uids):012x}")
     await ensure_namespaces(objects)
     if before is not None:
@@ -180,6 +183,8 @@ async def a_control_plane(
     controllers = assemble(
         distant, clock, random.random, telling, options or ControllerOptions(workers=Workers(claim=400, sandbox=400))
     )
+    if outright:
+        objects.outright.granter = controllers.claim.outright
     kubelet = Kubelet(LocalApi(objects), HollowBackend(clock, hollow), clock, random=lambda: 0.5)
     stop = asyncio.Event()
     manager = Manager(controllers.parts())

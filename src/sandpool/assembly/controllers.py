@@ -159,14 +159,17 @@ def assemble(
     caches, assigner = Caches.of_tracked() if options.tracked_only else Caches(), Assigner()
     tracer = in_context(telling.tracer, caches.claims, caches.sandboxes, caches.pools, caches.templates)
     telling = replace(telling, tracer=tracer)
-    Measures(caches.claims, caches.sandboxes, caches.pools, assigner, clock, telling.metrics, leading=leading)
+    measures = Measures(
+        caches.claims, caches.sandboxes, caches.pools, assigner, clock, telling.metrics, leading=leading
+    )
     writes = Writes(Narrated(api, tracer), caches.all(), gate)
     workshop = _Workshop(writes, caches, assigner, clock, telling, options)
     claim = workshop.claim()
     pool, sandbox, template = workshop.pool(random, claim.wake), workshop.sandbox(), workshop.template()
     rush = Rush()
-    for loop in (claim.loop, pool.loop, sandbox.loop, template.loop):
-        loop.share(rush)
+    for shares in (claim, pool.loop, sandbox.loop, template.loop):
+        shares.share(rush)
+    claim.outright.times = measures.times
     tracked = (caches.pods, caches.services) if options.tracked_only else ()
     reflectors = tuple(
         Reflector(

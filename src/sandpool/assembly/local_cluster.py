@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -44,6 +43,7 @@ from sandpool.local.expiry import LIFETIME, EventExpiry
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
 from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.uids import NewUids
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit
 from sandpool.local.store.sqlite_log import SqliteLog
@@ -127,6 +127,7 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
             _node(options, api, clock, telling) as node,
         ):
             control = _control(options, api, node, clock, telling)
+            ground.objects.outright.granter = control.outright if control else None
             router = _router(options, ground, api, access, control, node, telling, clock)
             runtime = _runtime(node, router, clock)
             server = _server(options, ground, access, control, runtime, telling, clock)
@@ -154,7 +155,7 @@ async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIt
         watch = StoreWatch(metrics)
         store = await Store.open(SqliteLog(directory.store), observer=watch)
         stack.push_async_callback(store.close)
-        objects = Objects(store, clock.now, lambda: str(uuid.uuid4()))
+        objects = Objects(store, clock.now, NewUids())
         await ensure_namespaces(objects)
         yield _Ground(lock, store, objects, watch)
 

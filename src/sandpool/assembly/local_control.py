@@ -70,6 +70,7 @@ class LocalControl:
         self._manager = Manager(controllers.parts(), Deadlines(drained=patience.drained))
         self._clock, self._calm = clock, lambda: controllers.rush.calm
         self.rush = controllers.rush
+        self.outright = controllers.claim.outright
         self.sandboxes = controllers.caches.sandboxes
         self.pods = self._kubelet.pods
         self.usage = UsageSampler(backend, clock)

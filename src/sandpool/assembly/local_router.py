@@ -85,6 +85,7 @@ class LocalRouter:
             sandboxes = ground.control.sandboxes
             sandboxes.subscribe(reach.early.changed)
             ground.api.foresee = lambda key: reach.early.foresee(sandboxes.get(key))
+            ground.control.outright.foresee = ground.api.foresee
             await stack.enter_async_context(beside(activity=activity.run(), early=reach.early.run()))
             server = RouterServer(_gate(place, ground, reach, activity, audit), RouterOptions(), ground.clock)
             stack.push_async_callback(server.stop)

@@ -78,8 +78,10 @@ class Controller(Generic[K]):
         tracer: Tracer = NullTracer(),
     ) -> None:
         self.name = name
+        self.at_work = False  # between the beginning of `run` and `stop`
         self.queue: Queue[K] = Queue(clock)
-        self._reconcile = reconcile if isinstance(tracer, NullTracer) else _traced(tracer, name, reconcile)
+        self._tracer = None if isinstance(tracer, NullTracer) else tracer
+        self._reconcile = reconcile if self._tracer is None else _traced(self._tracer, name, reconcile)
         self._clock = clock
         self._story = story
         self._limits = limits
@@ -135,12 +137,21 @@ class Controller(Generic[K]):
             self._causes.setdefault(key, {})[cause] = None
         self.queue.add(key, priority, after=after)
 
+    def tell_of(self, key: K, cause: str, plan: str, took: float) -> None:
+        """What was done for a key without a reconcile, as its story and its trace should show it."""
+        entry = Entry(self._clock.now(), f"{self.name}-{next(self._rids):x}", cause, plan, "done", took)
+        self._story.record((self.name, key), entry)
+        if self._tracer is not None:
+            with self._tracer.span("reconcile", controller=self.name, key=key, plan=plan):
+                pass
+
     def share(self, rush: Rush) -> None:
         """What nobody waits for rests while other controllers that share the rush have something urgent to do."""
         self.queue.share(rush)
 
     async def run(self) -> None:
         """Works until `stop` is called and all that was waiting is done."""
+        self.at_work = True
         try:
             async with asyncio.TaskGroup() as group:
                 minding = group.create_task(self._mind_the_clock(), name=f"{self.name}-clock")
@@ -151,9 +162,11 @@ class Controller(Generic[K]):
                 await asyncio.wait(workers)
                 minding.cancel()
         finally:
+            self.at_work = False
             self._deadlines.close()
 
     def stop(self) -> None:
+        self.at_work = False
         self.queue.shut_down()
 
     async def _mind_the_clock(self) -> None:

@@ -9,6 +9,7 @@ from random import Random
 from sandpool.assembly.controllers import ControllerOptions
 from sandpool.controllers.pool.options import Options as PoolOptions
 from sandpool.simulation.faults import Fault, Faults
+from sandpool.simulation.granting import Granting
 from sandpool.simulation.leader import Leader
 from sandpool.simulation.referee import Referee
 from sandpool.simulation.streams import Streams
@@ -32,6 +33,9 @@ class Operator:
         self._referee = referee
         self._chance: Random = streams.of("operator")
         self._options = _options(self._chance)
+        self._outright = (
+            self._chance.random() < 0.5
+        )  # whether controllers share the server's process, as on one machine
         self._mean = self._chance.choice((0.0, _LIFE, _LIFE, 2 * _LIFE))
 
     @property
@@ -52,6 +56,8 @@ class Operator:
             self._options,
         )
         self._referee.follow(leader)
+        if self._outright:
+            self._world.objects.outright.granter = Granting(self._world, leader, self._referee)
         self.leaders.append(leader)
         return leader
 

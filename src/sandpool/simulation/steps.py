@@ -38,9 +38,12 @@ class WitnessedLog(MemoryLog):
     def __init__(self, witness: Callable[[Change, Author], object], window: int = 20_000) -> None:
         super().__init__(window)
         self._witness = witness
+        self.granted_by: Author | None = None  # who decided what the next claim is created with
 
     def append(self, unit: Unit) -> None:
         super().append(unit)
-        who = author()
-        for entry in unit:
-            self._witness(entry.change, who)
+        who, granted_by = author(), self.granted_by
+        self.granted_by = None
+        self._witness(unit[0].change, who)
+        for entry in unit[1:]:
+            self._witness(entry.change, granted_by or who)

@@ -14,11 +14,13 @@ from typing import Any
 
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import ApiError
+from sandpool.local.objects.keys import key_of
 from sandpool.model import codec
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.patches import merge_patch
 from sandpool.model.pod import Phase, Pod
+from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 from sandpool.simulation import bodies
@@ -138,10 +140,24 @@ class Users:
         name, namespace = name or f"claim-{self._made}", namespace or place.namespace
         pool = pool or (self._chance.choice(place.pools) if self._chance.random() < 0.97 else "no-such-pool")
         body = bodies.claim(name, pool, self._chance, self._world.clock.now())
+        create = self._bereaved if self._chance.random() < 0.2 else self._world.api.create
         try:
-            await self._world.api.create(CLAIMS, body, namespace)
+            await create(CLAIMS, body, namespace)
         except ApiError:
             return
+
+    async def _bereaved(self, resource: Resource[SandboxClaim], body: dict[str, Any], namespace: str) -> None:
+        """If the claim is served in the write that creates it, its sandbox is deleted before anybody has heard of either."""
+        creating = asyncio.get_running_loop().create_task(self._world.api.create(resource, body, namespace))
+        await asyncio.sleep(0)  # decided by then, and perhaps not durable
+        claim = self._world.current.get(key_of(resource, namespace, body["metadata"]["name"]))
+        if claim is not None and claim.status.sandbox is not None:
+            self._faults.happened("sandbox deleted while it is handed over")
+            try:
+                await self._world.api.delete(SANDBOXES, claim.status.sandbox.name, namespace)
+            except ApiError:
+                pass
+        await creating
 
     def _some(self, kind: str, wanted: Callable[[Any], bool] = lambda _: True) -> Any:
         found = [obj for obj in self._world.of(kind) if wanted(obj)]

@@ -40,6 +40,7 @@ class World:
         self.current: dict[str, Any] = {}  # every object there is, typed, by its key in the store
         self.listeners: list[Callable[[Step], object]] = []
         self.failure: BaseException | None = None
+        self.log: WitnessedLog
         self.store: Store
         self.objects: Objects
         self.api: LocalApi
@@ -50,7 +51,8 @@ class World:
         """`remember`: how many changes of a kind a watch may lag behind before it gets 410."""
         self.clock = LoopClock(START)
         uids = count(1)
-        self.store = await Store.open(WitnessedLog(self.witness, remember), remember=Remember(changes=remember))
+        self.log = WitnessedLog(self.witness, remember)
+        self.store = await Store.open(self.log, remember=Remember(changes=remember))
         self.objects = Objects(
             self.store,
             self.clock.now,

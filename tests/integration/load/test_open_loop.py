@@ -64,7 +64,7 @@ async def test_a_server_that_stalls_cannot_hide_it(cluster: Cluster, tmp_path: P
     slow = [record for record in outcome.records if (record.latency_from_sent or 0) > STALL / 4]
     assert len(hidden) >= 20, "about thirty should have been sent in the first three quarters of the stall"
     assert len(slow) < len(hidden)
-    assert found["max_ms"] >= STALL * 900
+    assert found["max_ms"] >= STALL * 700
     assert found["p50_ms"] > found["from_sent"]["p50_ms"]
     assert found["late_p99_ms"] > STALL * 500
 

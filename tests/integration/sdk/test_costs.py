@@ -52,12 +52,12 @@ async def way(cluster: Cluster) -> AsyncIterator[Way]:
         yield Way(proxy, replace(found, cluster=replace(found.cluster, server=proxy.url)))
 
 
-async def test_claims_one_after_the_other_need_two_connections(way: Way) -> None:
+async def test_claims_one_after_the_other_need_at_most_two_connections(way: Way) -> None:
     async with AsyncConnection(resolved=way.resolved) as connection:
         for _ in range(5):
             async with AsyncSandbox.claim(POOL, connection=connection):
                 pass
-    assert way.proxy.passed == 2, "one hears what becomes of claims, one makes and deletes them"
+    assert way.proxy.passed <= 2, "one hears what becomes of claims, one makes and deletes them"
 
 
 async def test_the_same_without_an_event_loop(way: Way) -> None:
@@ -68,7 +68,7 @@ async def test_the_same_without_an_event_loop(way: Way) -> None:
                     pass
 
     await asyncio.to_thread(work)
-    assert way.proxy.passed == 2
+    assert way.proxy.passed <= 2
 
 
 async def test_many_claims_at_once_share_a_few_connections(way: Way) -> None:

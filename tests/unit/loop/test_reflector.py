@@ -101,6 +101,7 @@ async def test_a_forgotten_revision_leads_to_a_new_list() -> None:
     async with a_cluster(window=5, remember=Remember(changes=4)) as api, reflecting(api) as reflector:
         await put(api, "first")
         await reflector.cache.synced.wait()
+        await asyncio.sleep(1)  # the watch is there, and waits
         refused = [Refused("down")] * 3
 
         async def down(verb: str, plural: str) -> None:

@@ -131,6 +131,15 @@ class Assigner:
             return Take(self._reserve(claimant, self._seats[best]), woken)
         return self._queue(claimant, pool, house, now, deadline, served, woken)
 
+    def take_ready(self, claimant: Claimant, pool: Uid) -> Member | None:
+        """For a claim that nobody has heard of yet: a member that is ready now, reserved as by `acquire`, or nothing at all."""
+        house = self._houses.get(pool)
+        facts = house.facts if house is not None else None
+        if house is None or facts is None or facts.leaving or facts.key.namespace != claimant.key.namespace:
+            return None
+        best = house.best()
+        return None if best is None else self._reserve(claimant, self._seats[best])
+
     def stand_by(self, claimant: Claimant, pool: Uid) -> Woken:
         """The claim cannot start cold either: it joins the line, though perhaps nothing is warming, and is woken when a member
         has become ready for it."""

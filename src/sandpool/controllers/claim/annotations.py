@@ -19,17 +19,23 @@ UNKNOWN = "unknown"
 def annotations_patch(claim: SandboxClaim, sandbox: str, notes: Notes, now: datetime) -> Patch | None:
     """For a claim that is ready or is about to be. Only what is missing, on this very claim; None if nothing is."""
     meta = claim.metadata
-    missing: dict[str, Json] = {}
+    missing = missing_annotations(claim, sandbox, notes, now)
+    head: dict[str, Json] = {"annotations": dict(missing)} if missing else {}
+    if SANDBOX_NAME in meta.labels:  # where old versions had it
+        head["labels"] = {SANDBOX_NAME: None}
+    return merge_patch({"metadata": {"uid": str(meta.uid), **head}}) if head else None
+
+
+def missing_annotations(claim: SandboxClaim, sandbox: str, notes: Notes, now: datetime) -> dict[str, str]:
+    meta = claim.metadata
+    missing: dict[str, str] = {}
     if meta.annotations.get(SANDBOX_NAME) != sandbox:
         missing[SANDBOX_NAME] = sandbox
     if not meta.annotations.get(CONTROLLER_FIRST_OBSERVED_AT):
         missing[CONTROLLER_FIRST_OBSERVED_AT] = micro(notes.first_seen)
     if not meta.annotations.get(CLAIM_FIRST_READY_AT):
         missing[CLAIM_FIRST_READY_AT] = first_ready(claim, notes, now)
-    head: dict[str, Json] = {"annotations": missing} if missing else {}
-    if SANDBOX_NAME in meta.labels:  # where old versions had it
-        head["labels"] = {SANDBOX_NAME: None}
-    return merge_patch({"metadata": {"uid": str(meta.uid), **head}}) if head else None
+    return missing
 
 
 def first_ready(claim: SandboxClaim, notes: Notes, now: datetime) -> str:

@@ -71,7 +71,7 @@ class Audit:
 
     def _reservation(self, claimant: Claimant, member: Member) -> Woken:
         held, notes = self._assigner.held_by(claimant.uid), self._memory.find(claimant.uid)
-        if held is None or held.uid != member.uid or (notes is not None and notes.at_work):
+        if held is None or held.uid != member.uid or (notes is not None and (notes.at_work or notes.landing)):
             return ()
         claim = self._observer.caches.claims.get(claimant.key)
         if claim is not None and claim.metadata.uid == claimant.uid and bound_name(claim) != member.key.name:
@@ -83,7 +83,7 @@ class Audit:
         living = {claim.metadata.uid for claim in self._observer.caches.claims}
         for uid in [uid for uid in self._memory if uid not in living]:
             notes = self._memory.find(uid)
-            if notes is not None and not notes.at_work:
+            if notes is not None and not (notes.at_work or notes.landing):
                 self._count(NOTES, uid)
                 self._memory.drop(uid)
         return ()

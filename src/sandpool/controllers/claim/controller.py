@@ -11,6 +11,7 @@ from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.memory import Memory, Notes
 from sandpool.controllers.claim.observe import Caches, Observer
 from sandpool.controllers.claim.options import Options
+from sandpool.controllers.claim.outright import Outright
 from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.prepare import catch_up_at_last
 from sandpool.controllers.claim.publish import Publisher
@@ -22,6 +23,7 @@ from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.outcome import Done
+from sandpool.loop.rush import Rush
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
@@ -74,6 +76,7 @@ class ClaimController:
         self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
         handover = Handover(writes, self._observer, assigner, self._memory, clock, self.wake)
         publisher = Publisher(writes, self._memory)
+        self.outright = Outright(self._observer, assigner, self._memory, self.loop, clock, events, options, self._ended)
         self._handover = handover
         self._work = Work(
             writes,
@@ -113,6 +116,10 @@ class ClaimController:
             return await self._advance(key, claim.metadata.uid)
         finally:
             self._left(claim, notes)
+
+    def share(self, rush: Rush) -> None:
+        self.loop.share(rush)
+        self.outright.rush = rush
 
     def wake(self, woken: Woken) -> None:
         """These claims should ask the assigner again."""

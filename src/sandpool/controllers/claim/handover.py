@@ -53,9 +53,8 @@ class Handover:
 
     async def take(self, claim: SandboxClaim, member: Member) -> Sandbox | None:
         """Makes the member the claim's own. None: it cannot be had any more. Terminal: not with what the claim asks for."""
-        sandbox = self._observer.caches.sandboxes.get(member.key)
-        owner = None if sandbox is None else sandbox.metadata.controller
-        if sandbox is None or owner is None or (sandbox.metadata.uid, owner.uid) != (member.uid, member.pool):
+        sandbox = self._observer.as_member(member)
+        if sandbox is None:
             self._lost(claim, member.uid, f"sandbox {member.key.name} is not the pool's any more")
             return None
         for _ in range(TRIES):

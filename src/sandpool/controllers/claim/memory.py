@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
-from sandpool.model.metadata import Uid
+from sandpool.model.metadata import Revision, Uid
 from sandpool.model.sandbox import Sandbox
 
 RESPITE = timedelta(seconds=30)
 """For so long the server's word that a claim is gone counts more than the cache."""
+
+
+class Granted(NamedTuple):
+    """Revisions of what was written when a claim was served outright."""
+
+    created: Revision  # the claim as it was sent
+    taken: Revision  # its sandbox
+    bound: Revision  # the claim that shows it
 
 
 @dataclass(slots=True)
@@ -26,6 +35,8 @@ class Notes:
     disputed: datetime | None = None  # when somebody else last wrote another status, and how often that happened lately
     disputes: int = 0
     gone_until: datetime | None = None  # the server says that the claim is no more; the watch will say so by then
+    granted: Granted | None = None  # if it was served outright: these states are no news
+    landing: bool = False  # that is on its way to the disk: nobody else can know of the claim yet
     at_work: bool = False  # a reconcile is under way, and will clear up itself
 
 
@@ -39,6 +50,10 @@ class Memory:
         if notes is None:
             notes = self._notes[claim.metadata.uid] = Notes(self._now())
         return notes
+
+    def put(self, claim: SandboxClaim, notes: Notes) -> None:
+        """What is known of a claim before anybody has heard of it."""
+        self._notes[claim.metadata.uid] = notes
 
     def find(self, claim: Uid) -> Notes | None:
         return self._notes.get(claim)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from sandpool.controllers.assigner.facts import Member
 from sandpool.controllers.claim.legacy import obsolete, policy_name
 from sandpool.controllers.claim.view import ClaimView, bound_name
 from sandpool.controllers.protection import missing_policy, policy_key
@@ -96,6 +97,14 @@ class Observer:
             template=template,
             unprotected=None if template is None else missing_policy(template, caches.policies),
         )
+
+    def as_member(self, member: Member) -> Sandbox | None:
+        """The sandbox that the assigner speaks of, if it is there and still its pool's."""
+        sandbox = self.caches.sandboxes.get(member.key)
+        owner = None if sandbox is None else sandbox.metadata.controller
+        if sandbox is None or owner is None or (sandbox.metadata.uid, owner.uid) != (member.uid, member.pool):
+            return None
+        return sandbox
 
     def origin(self, sandbox: Sandbox) -> SandboxTemplate | None:
         """The template that the sandbox was made from, as it is now."""

@@ -8,7 +8,7 @@ wants more metadata on its pod, or the spec lets the pod be evicted only because
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -28,8 +28,11 @@ POOLS_OWN = (labels.WARM_POOL, labels.TEMPLATE_HASH, labels.POD_TEMPLATE_HASH)
 """Labels that only an unclaimed member carries."""
 
 
-def transfer(member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | None = None) -> Patch:
-    """`member` as last seen, controlled by its pool; `template` only tells a wish of its own from the pool's marks."""
+def transfer(
+    member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | None = None, *, pinned: bool = False
+) -> Patch:
+    """`member` as last seen, controlled by its pool; `template` only tells a wish of its own from the pool's marks. `pinned`: it
+    will be applied to this very state, so what is absent need not be put there to be removed."""
     index, pool = controlling_owner(member.metadata)
     owner = f"/metadata/ownerReferences/{index}"
     return json_patch(
@@ -38,7 +41,7 @@ def transfer(member: Sandbox, claim: SandboxClaim, template: SandboxTemplate | N
             {"op": "test", "path": f"{owner}/uid", "value": pool},
             *_absent_annotations(member),
             {"op": "replace", "path": owner, "value": msgspec.to_builtins(owner_reference(claim))},
-            *_labels(claim),
+            *_labels(claim, member.metadata.labels if pinned else None),
             *_annotations(member, claim),
             *_pod_metadata(member, claim, template),
         ]
@@ -58,15 +61,18 @@ def pointer(*parts: str) -> str:
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def _labels(claim: SandboxClaim) -> Iterator[Operation]:
+def _labels(claim: SandboxClaim, present: Mapping[str, str] | None) -> Iterator[Operation]:
+    """`present`: which there surely are; None if nobody knows."""
     yield {"op": "add", "path": _LAUNCH_TYPE, "value": LaunchType.WARM.value}
     yield {"op": "add", "path": _CLAIM_UID, "value": str(claim.metadata.uid)}
-    if creator := claim.metadata.labels.get(labels.CREATED_BY):
+    creator = claim.metadata.labels.get(labels.CREATED_BY)
+    if creator:
         yield {"op": "add", "path": _CREATED_BY, "value": creator}
-        yield from _WITHOUT_POOLS_OWN
-    else:
-        yield from _WITHOUT_POOLS_OWN
-        yield from _WITHOUT_CREATOR
+    for key in POOLS_OWN if creator else _NOT_A_CLAIMS:
+        if present is None:
+            yield from _WITHOUT[key]
+        elif key in present:
+            yield _WITHOUT[key][1]
 
 
 def _without(key: str) -> tuple[Operation, ...]:
@@ -78,8 +84,8 @@ def _without(key: str) -> tuple[Operation, ...]:
 _LAUNCH_TYPE, _CLAIM_UID, _CREATED_BY = (
     pointer("metadata", "labels", key) for key in (labels.LAUNCH_TYPE, labels.CLAIM_UID, labels.CREATED_BY)
 )
-_WITHOUT_POOLS_OWN: tuple[Operation, ...] = tuple(operation for key in POOLS_OWN for operation in _without(key))
-_WITHOUT_CREATOR = _without(labels.CREATED_BY)
+_NOT_A_CLAIMS = (*POOLS_OWN, labels.CREATED_BY)
+_WITHOUT = {key: _without(key) for key in _NOT_A_CLAIMS}
 
 
 def _absent_annotations(member: Sandbox) -> Iterator[Operation]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandpool.controllers.claim.memory import Memory
+from sandpool.controllers.claim.memory import Granted, Memory, Notes
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.status import same
 from sandpool.controllers.claim.view import bound_name
 from sandpool.controllers.protection import policy_facts
 from sandpool.loop.controller import Controller
+from sandpool.loop.queue import Priority
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import Condition, find
+from sandpool.model.expiry import claim_end
 from sandpool.model.labels import SANDBOX_NAME
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pool import SandboxWarmPool
@@ -94,7 +96,9 @@ class Triggers:
         if wrong is not None and old is not None and misnamed(old) != wrong:
             # A patch of an earlier leader may land late. Ours may be under way, so there is no hurry.
             self.loop.wake(new.metadata.key, "another name", after=self.options.annotate_again)
-        if old is None or concerns(old) != concerns(new):
+        if notes.granted is not None and new.metadata.revision in (notes.granted.created, notes.granted.bound):
+            self._granted(new, notes.granted)
+        elif old is None or concerns(old) != concerns(new):
             self.loop.wake(new.metadata.key, SandboxClaim.kind)
         elif same(old.status, new.status) or (notes.told is not None and same(new.status, notes.told)):
             return
@@ -115,12 +119,22 @@ class Triggers:
         key = claim.metadata.key
         if controller_uid(old) != controller_uid(new):
             notes = self.memory.find(claim.metadata.uid)
-            if notes is None or not notes.at_work or notes.taking != new.metadata.name:
+            if notes is None or not _expected(notes, new):
                 self.loop.wake(key, "new sandbox")
         elif old is not None and decisive(old) != decisive(new):
             self.loop.wake(key, Sandbox.kind)
         elif old is not None and remark(old) != remark(new):
             self.loop.wake(key, Sandbox.kind, after=self.options.moment)
+
+    def _granted(self, claim: SandboxClaim, granted: Granted) -> None:
+        """Served outright: there is nothing to do, unless its sandbox, which may be heard of first, has moved on since."""
+        if claim.metadata.revision == granted.created:
+            return  # it has its sandbox already, as the next news of it says
+        sandbox = self.observer.caches.sandboxes.get(Key(claim.metadata.namespace, bound_name(claim)))
+        if sandbox is None or sandbox.metadata.revision > granted.taken:
+            self.loop.wake(claim.metadata.key, Sandbox.kind)
+        elif claim_end(claim) is not None:  # somebody has to set the clock
+            self.loop.wake(claim.metadata.key, SandboxClaim.kind, Priority.SECOND)
 
     def _former(self, sandbox: Sandbox | None) -> None:
         """A sandbox is gone, or changed hands: its claim has lost it, or a claim that waits can have the name."""
@@ -131,6 +145,13 @@ class Triggers:
         named = self.observer.caches.claims.get(sandbox.metadata.key)
         if named is not None and self.observer.wants_name(named):
             self.loop.wake(named.metadata.key, "free name")
+
+
+def _expected(notes: Notes, sandbox: Sandbox) -> bool:
+    """The sandbox that is being taken by whoever is at work, or the very state in which it was granted."""
+    if notes.at_work:
+        return notes.taking == sandbox.metadata.name
+    return notes.granted is not None and notes.granted.taken == sandbox.metadata.revision
 
 
 def _plain(condition: Condition | None) -> object:

@@ -49,8 +49,9 @@ class ClaimTimes:
         return len(self._since)
 
     def begin(self, claim: SandboxClaim) -> None:
+        """It is waited for from now on, unless it was before: whoever serves it may know of it earlier than the cache."""
         if not is_ready(claim) and not claim.metadata.annotations.get(labels.CLAIM_FIRST_READY_AT):
-            self._since[claim.metadata.uid] = self._clock.monotonic()
+            self._since.setdefault(claim.metadata.uid, self._clock.monotonic())
 
     def follow(self, claim: SandboxClaim, names: Names, counted: bool) -> None:
         uid = claim.metadata.uid

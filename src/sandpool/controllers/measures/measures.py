@@ -48,7 +48,7 @@ class Measures:
         self._metrics = metrics
         self._leading = leading
         self._series = Series()
-        self._times = ClaimTimes(sandboxes, clock, metrics, self._series)
+        self.times = ClaimTimes(sandboxes, clock, metrics, self._series)
         self._census = Census(clock, metrics, self._series)
         self._book = PoolBook(pools, assigner)
         self._names = Names(
@@ -69,7 +69,7 @@ class Measures:
     @property
     def timed(self) -> int:
         """How many claims and sandboxes are on their way to Ready, as far as this remembers."""
-        return len(self._times) + len(self._census)
+        return len(self.times) + len(self._census)
 
     def _pool(self, old: SandboxWarmPool | None, new: SandboxWarmPool | None) -> None:
         self._names.step(old, new)
@@ -106,11 +106,21 @@ class Measures:
         self._book.step(old, new)
         if new is None:
             if old is not None:
-                self._times.end(old)
+                self.times.end(old)
         elif old is not None:
-            self._times.follow(new, self._names, self._leading())
+            self.times.follow(new, self._names, self._leading())
         elif self._live(self._claims):
-            self._times.begin(new)
+            self.times.begin(new)
+            self.times.follow(new, self._names, self._leading())  # it may be ready, and known to be waited for
+            self._served_outright(new)
+
+    def _served_outright(self, claim: SandboxClaim) -> None:
+        """A new claim that has its sandbox: if that one was heard of first, nobody knew whose it is."""
+        bound = claim.status.sandbox
+        sandbox = None if bound is None else self._sandboxes.get(Key(claim.metadata.namespace, bound.name))
+        owner = claim_of(sandbox)
+        if sandbox is not None and owner is not None and owner.uid == claim.metadata.uid:
+            self._handed(sandbox)
 
     def _live(self, cache: Cache[SandboxClaim] | Cache[Sandbox]) -> bool:
         return self._connected and cache.synced.is_set()

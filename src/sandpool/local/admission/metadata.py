@@ -140,11 +140,17 @@ def _annotations(annotations: dict[str, str], old: dict[str, str] | None) -> lis
             found += [causes.invalid("metadata.annotations", key, text) for text in annotation_key(key)]
             if len(found) > causes.MOST_TOLD:
                 break
-    # A character is at most four bytes and a key at most 317: count bytes only where it could matter.
-    size = sum(map(len, annotations.values())) * 4 + len(annotations) * 317
-    if size > ANNOTATIONS_LIMIT and sum(_bytes(k) + _bytes(v) for k, v in annotations.items()) > ANNOTATIONS_LIMIT:
+    if not annotations_fit(annotations):
         found.append(causes.too_long("metadata.annotations", ANNOTATIONS_LIMIT))
     return found
+
+
+def annotations_fit(annotations: dict[str, str]) -> bool:
+    # A character is at most four bytes and a key at most 317: count bytes only where it could matter.
+    size = sum(map(len, annotations.values())) * 4 + len(annotations) * 317
+    if size <= ANNOTATIONS_LIMIT:
+        return True
+    return sum(_bytes(key) + _bytes(value) for key, value in annotations.items()) <= ANNOTATIONS_LIMIT
 
 
 def _bytes(text: str) -> int:

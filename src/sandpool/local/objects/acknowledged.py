@@ -28,6 +28,12 @@ class Acknowledged:
     ) -> asyncio.Future[Record]:
         return self._store.put(key, expected, partial(encoded_at, document, limit))
 
+    def put_together(self, *writes: tuple[str, Revision, Document]) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+        """All of them or none."""
+        return self._store.put_together(
+            *((key, expected, partial(encoded_at, document, MAX_BYTES)) for key, expected, document in writes)
+        )
+
     def remove(self, record: Record, last: Document) -> asyncio.Future[Record]:
         """Takes the object out of the store; watchers see its last state."""
         return self._store.delete(record.key, record.revision, partial(encoded_at, last, None))

@@ -36,6 +36,7 @@ from sandpool.local.objects.matching import Memo
 from sandpool.local.objects.namespaces import Namespaces
 from sandpool.local.objects.naming import ATTEMPTS, generated, random_suffix
 from sandpool.local.objects.options import Deleted, DeleteOptions, Listed, ListQuery, WatchQuery, WriteOptions, Written
+from sandpool.local.objects.outright import Outright
 from sandpool.local.objects.owners import settle_owners
 from sandpool.local.objects.patching import check_type, patched
 from sandpool.local.objects.placing import Placing
@@ -80,6 +81,7 @@ class Objects:
         self._memo = Memo()
         self._departed = Departed()
         self.typed = Typed()  # for whoever serves them in this process
+        self.outright = Outright(store, self._log, self.typed)
 
     # Reading.
 
@@ -127,6 +129,10 @@ class Objects:
             if options.dry_run:
                 value = msgspec.json.encode(document)
                 return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
+            if resource is kinds.CLAIMS:
+                served = await self.outright.create(key, document)
+                if served is not None:
+                    return Written(served, warnings, created=True)
             return Written(await self._log.put(key, NO_REVISION, document), warnings, created=True)
         except Malformed:
             admit(resource, body, None, validation=options.validation)  # which says it as a server does

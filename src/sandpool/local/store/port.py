@@ -18,6 +18,10 @@ Encode = Callable[[Revision], bytes]
 """Makes the value of a write, given the revision that it will have (to be put into resourceVersion)."""
 
 
+Write = tuple[str, Revision, Encode]
+"""A key, the revision that it must have, and the value: what `put` takes."""
+
+
 class Watcher(Protocol):
     """A cursor into the shared history of one prefix. Nothing is queued per watcher."""
 
@@ -69,6 +73,11 @@ class Store(Protocol):
 
     def put(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
         """Writes if the newest state of the key has revision `expected` (0: is absent), else raises Stale at once."""
+        ...
+
+    def put_together(self, *writes: Write) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+        """Makes several writes on the same terms, in this order, all of them or none. One of a key that came before follows that
+        one, whatever it expects. What they become, and when that is durable."""
         ...
 
     def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:

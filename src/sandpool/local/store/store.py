@@ -17,7 +17,7 @@ import msgspec
 from sandpool.local.store.errors import StoreClosed, StoreFailed
 from sandpool.local.store.history import Cursor, History, Remember
 from sandpool.local.store.log import Commit, Entry, Log, Unit
-from sandpool.local.store.port import Encode
+from sandpool.local.store.port import Encode, Write
 from sandpool.local.store.record import Change, Record, Snapshot, Stale
 from sandpool.local.store.snapshot import scan_at
 from sandpool.local.store.state import State, check_key, check_prefix
@@ -146,6 +146,20 @@ class Store:
             made = Record(current.key, revision, current.created, encode(revision))
         return self._submit((Entry(Change(made, current), prior),), made)
 
+    def put_together(self, *writes: Write) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+        unit: list[Entry] = []
+        made: dict[str, Record] = {}
+        for key, expected, encode in writes:
+            current = made.get(key)
+            prior = NO_REVISION if current is None else current.revision
+            if current is None:
+                current, prior = self._compare(key, expected)
+            revision = Revision(self._assigned + len(unit) + 1)
+            created = revision if current is None else current.created
+            made[key] = Record(key if current is None else current.key, revision, created, encode(revision))
+            unit.append(Entry(Change(made[key], current), prior))
+        return tuple(entry.change.record for entry in unit), self._submit(tuple(unit), None)
+
     def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
         current, prior = self._compare(key, expected)
         if current is None:
@@ -242,12 +256,14 @@ class Store:
                 if self._overlay.get(change.record.key) is entry:
                     del self._overlay[change.record.key]
         self._state.forget_tombstones(commit.floor)
-        self._history.extend(changes, changes[-1].record.revision)
-        for pending in settled:
+        for (
+            pending
+        ) in settled:  # before the watchers: whoever wrote learns of it first, and then need not hear it again
             if not pending.future.done():  # else whoever waited went away; the write stands
                 pending.future.set_result(pending.result)
             if pending.waiters is not None:
                 _settle_all(pending.waiters, None)
+        self._history.extend(changes, changes[-1].record.revision)
         self._observer.committed(commit)
 
     def failed(self, error: StoreFailed) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandpool.controllers.claim.transfer import pointer, transfer
 from sandpool.loop.errors import Terminal
@@ -178,6 +180,35 @@ def test_a_member_that_says_itself_that_it_may_be_evicted(present: str, template
     assert found is not None
     assert found.labels == {"team": "x"}
     assert found.annotations == ({"n": "1"} if edits else {labels.SAFE_TO_EVICT: present, "n": "1"})
+
+
+NAMES = st.sampled_from(["", "controller", "go-client"])
+
+
+@given(
+    present=st.sets(st.sampled_from([*MEMBER_LABELS, labels.CLAIM_UID, "other"]), min_size=1),
+    creator=NAMES,
+    annotations=st.sampled_from([{}, {labels.POD_NAME: "warm"}, {labels.POD_NAME: "stale", "note": "mine"}]),
+    wanted=st.sampled_from([{}, EXTRA]),
+    trace=st.booleans(),
+)
+def test_pinned_does_the_same_to_that_very_state_in_fewer_operations(
+    present: set[str], creator: str, annotations: dict[str, str], wanted: dict[str, Any], trace: bool
+) -> None:
+    member = a_member(labels={key: MEMBER_LABELS.get(key, "x") for key in present}, annotations=annotations)
+    notes = {labels.TRACE_CONTEXT: "{}"} if trace else {}
+    mine = {labels.CREATED_BY: creator} if creator else {}
+    claim = a_claim(meta={"labels": mine, "annotations": notes}, additionalPodMetadata=wanted)
+    usual, pinned = transfer(member, claim), transfer(member, claim, pinned=True)
+    assert applied(pinned, member) == applied(usual, member)
+    assert len(pinned.body) < len(usual.body)
+    assert [one for one in pinned.body if one["op"] == "test"] == [one for one in usual.body if one["op"] == "test"]
+
+
+def test_pinned_removes_only_what_there_is() -> None:
+    member = a_member(labels={labels.WARM_POOL: "x", labels.LAUNCH_TYPE: "warm"})
+    removed = [one["path"] for one in transfer(member, a_claim(), pinned=True).body if one["op"] == "remove"]
+    assert removed == [pointer("metadata", "labels", labels.WARM_POOL)]
 
 
 def test_pointer() -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from sandpool.model import labels
-from sandpool.model.metadata import Uid
+from sandpool.model.claim import PoolRef, SandboxClaim, SandboxClaimSpec
+from sandpool.model.metadata import Metadata, Uid
 from support.measured_world import World
 
 OURS = "sandpool_claim_ready_seconds"
@@ -152,3 +153,23 @@ def test_a_pool_that_comes_back_is_counted_where_it_is_seen() -> None:
         assert world.sample(f"{CONTROLLER}_count", launch_type="warm", sandbox_template="t") == 1
         world.drop(world.claims, bound)
         world.drop(world.pools, pool)
+
+
+@pytest.mark.parametrize("heard", [1, 2], ids=["ready", "created, then ready"])
+def test_a_claim_that_is_served_before_it_is_heard_of_counts_from_there_and_once(heard: int) -> None:
+    world = World()
+    world.pool()
+    here = {"namespace": "default", "pool": "p", "launch_type": "warm"}
+    meta = Metadata(name="c", namespace="default", uid=Uid("c-uid"), creation_timestamp=world.clock.now())
+    claim = SandboxClaim(metadata=meta, spec=SandboxClaimSpec(warm_pool_ref=PoolRef(name="p")))
+    world.measures.times.begin(claim)
+    assert world.measures.timed == 1
+    world.clock.advance(0.25)
+    if heard == 2:
+        world.put(world.claims, claim)
+    world.handed(claim)
+    ready = world.bound(claim, "s")
+    assert world.sample(f"{OURS}_sum", **here) == 0.25
+    assert world.measures.timed == 0
+    world.bound(world.bound(ready, "s", ready=False), "s")
+    assert world.sample(f"{OURS}_count", **here) == 1

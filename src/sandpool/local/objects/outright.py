@@ -1,0 +1,99 @@
+"""The write that creates a claim and hands it its sandbox: one commit. See kube/outright.py.
+
+It holds what three writes would have left behind: the claim as it was sent, which is what its creator is answered and can watch from; the
+sandbox, which is the claim's; the claim, which shows it. The sandbox is changed by the same steps as by any other patch. If it is not as it was when the grant was decided, or if it
+cannot be changed so, the claim is created without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sandpool.kube.errors import TooLarge
+from sandpool.kube.outright import Grant, Granter
+from sandpool.local.admission.admit import FieldValidation
+from sandpool.local.admission.metadata import annotations_fit
+from sandpool.local.objects import refusals
+from sandpool.local.objects.acknowledged import Acknowledged
+from sandpool.local.objects.change import Change
+from sandpool.local.objects.document import Document, decode
+from sandpool.local.objects.keys import key_of
+from sandpool.local.objects.patching import patched
+from sandpool.local.objects.typed import Typed
+from sandpool.local.store.errors import StoreError
+from sandpool.local.store.port import Store
+from sandpool.local.store.record import Record
+from sandpool.model import codec
+from sandpool.model.kinds import CLAIMS, SANDBOXES
+from sandpool.model.metadata import NO_REVISION
+from sandpool.telemetry.log import logger
+
+log = logger(__name__)
+
+
+class Outright:
+    def __init__(self, store: Store, acknowledged: Acknowledged, typed: Typed) -> None:
+        self.granter: Granter | None = None
+        self._store = store
+        self._log = acknowledged
+        self._typed = typed
+        self._unheard: set[asyncio.Task[None]] = set()  # grants whose claimant went away before they were durable
+
+    async def create(self, key: str, claim: Document) -> Record | None:
+        """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way. StoreError if it
+        cannot be made durable."""
+        grant: Grant | None = None
+        try:
+            grant = None if self.granter is None else self.granter.grant(codec.convert(CLAIMS, claim))
+            if grant is None:
+                return None
+            (made, taken, bound), durable = self._submitted(key, claim, grant)
+        except Exception as error:  # whatever it is: the claim is created all the same, and nothing is kept for it
+            if grant is not None:
+                grant.dropped()
+            log.info("claim not served outright", claim=key, error=f"{type(error).__name__}: {error}")
+            return None
+        grant.decided(made.revision, taken.revision, bound.revision)
+        try:
+            await durable
+        except asyncio.CancelledError:
+            task = asyncio.get_running_loop().create_task(self._settle(grant, bound, taken))
+            self._unheard.add(task)
+            task.add_done_callback(self._unheard.discard)
+            raise
+        except StoreError:
+            grant.dropped()
+            raise
+        self._landed(grant, bound, taken)
+        return made
+
+    def _submitted(self, key: str, claim: Document, grant: Grant) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+        """Raises if it cannot be, and then nothing is written."""
+        namespace, name = grant.sandbox
+        record = self._store.newest(key_of(SANDBOXES, namespace, name))
+        if record is None or record.revision != grant.revision:
+            raise refusals.conflict(SANDBOXES, name)
+        old = decode(record)
+        change = Change(namespace, name, record, old, patched(SANDBOXES, old, grant.transfer), "", patched=True)
+        taken, _ = change.admitted(SANDBOXES, FieldValidation.IGNORE)
+        metadata = dict(claim["metadata"])
+        if grant.annotations:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **grant.annotations}
+            if not annotations_fit(metadata["annotations"]):
+                raise TooLarge("there is no room for more annotations")
+        served = {**claim, "metadata": metadata, "status": grant.status}
+        created = key, NO_REVISION, claim
+        return self._log.put_together(created, (record.key, record.revision, taken), (key, NO_REVISION, served))
+
+    async def _settle(self, grant: Grant, bound: Record, taken: Record) -> None:
+        """Nobody waits for the answer any more, but what was decided stands."""
+        try:
+            await self._store.durable(bound.revision)
+        except StoreError:
+            grant.dropped()
+        else:
+            self._landed(grant, bound, taken)
+
+    def _landed(self, grant: Grant, bound: Record, taken: Record) -> None:
+        typed = self._typed.object
+        grant.landed(typed(CLAIMS, bound.value, bound.revision), typed(SANDBOXES, taken.value, taken.revision))

@@ -1,0 +1,140 @@
+"""A whole cluster in this process: claims are Ready when their POST is answered, also after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sandpool.assembly.data_dir import DataDir
+from sandpool.assembly.local_cluster import LocalCluster, LocalOptions, serve
+from sandpool.cli import http
+from sandpool.kube.api import Api
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
+from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.reasons import Type
+from sandpool.model.sandbox import Sandbox
+from support.cluster import CLAIMS as PATH
+
+REPLICAS = 4
+
+
+@asynccontextmanager
+async def a_cluster(folder: Path) -> AsyncIterator[LocalCluster]:
+    stop: asyncio.Event = asyncio.Event()
+    up: asyncio.Future[LocalCluster] = asyncio.get_running_loop().create_future()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        serving = group.create_task(serve(LocalOptions(DataDir(folder), backend="hollow"), up.set_result, stop))
+        await asyncio.wait((up, serving), return_when=asyncio.FIRST_COMPLETED)
+        yield up.result()
+        stop.set()
+
+
+async def furnish(api: Api) -> None:
+    pod = {"containers": [{"name": "main", "image": "python"}]}
+    await api.create(TEMPLATES, {"metadata": {"name": "python"}, "spec": {"podTemplate": {"spec": pod}}}, "default")
+    spec = {"replicas": REPLICAS, "sandboxTemplateRef": {"name": "python"}}
+    await api.create(POOLS, {"metadata": {"name": "python"}, "spec": spec}, "default")
+
+
+async def filled(api: Api) -> None:
+    """What the pool says of itself comes later: its members are counted."""
+    while len([box for box in (await api.list(SANDBOXES, "default")).items if _idle(box)]) != REPLICAS:
+        await asyncio.sleep(0.01)
+
+
+def _idle(box: Sandbox) -> bool:
+    owner = box.metadata.controller
+    return owner is not None and owner.kind == SandboxWarmPool.kind and is_true(box.status.conditions, Type.READY)
+
+
+def body(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"warmPoolRef": {"name": "python"}}}
+
+
+async def taken(cluster: LocalCluster, name: str) -> str:
+    """The sandbox of a new claim, as any client hears of it, over HTTPS."""
+    whole = {"apiVersion": SandboxClaim.api_version, "kind": SandboxClaim.kind, **body(name)}
+    await asyncio.to_thread(http.request, cluster.running, "POST", PATH, whole)
+    answer: dict[str, Any] = await asyncio.to_thread(http.request, cluster.running, "GET", f"{PATH}/{name}")
+    return sandbox_of(answer)
+
+
+def sandbox_of(answer: dict[str, Any]) -> str:
+    assert [(one["type"], one["status"]) for one in answer["status"]["conditions"]] == [("Ready", "True")]
+    name: str = answer["status"]["sandbox"]["name"]
+    return name
+
+
+async def reconciles(cluster: LocalCluster) -> float:
+    return await told(cluster, 'sandpool_reconciles_total{controller="claim"')
+
+
+async def told(cluster: LocalCluster, start: str) -> float:
+    """The sum of what /metrics says on lines that start so."""
+    page: str = (await asyncio.to_thread(http.request, cluster.running, "GET", "/metrics", None)) or ""
+    return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(start))
+
+
+async def owned_once(api: Api, claims: int) -> None:
+    """Every claim is Ready with a sandbox that is its own, and there is none besides that is nobody's."""
+    found = (await api.list(CLAIMS, "default")).items
+    boxes = {box.metadata.name: box for box in (await api.list(SANDBOXES, "default")).items}
+    assert len(found) == claims
+    for claim in found:
+        assert is_true(claim.status.conditions, Type.READY)
+        assert claim.status.sandbox is not None
+        owner = boxes[claim.status.sandbox.name].metadata.controller
+        assert owner is not None
+        assert owner.uid == claim.metadata.uid
+    assert len(boxes) == claims + REPLICAS
+
+
+async def test_ready_with_the_answer_and_nothing_is_left_to_do(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as cluster:
+        await furnish(cluster.api)
+        await filled(cluster.api)
+        before = await reconciles(cluster)
+        names = {await taken(cluster, f"c{number}") for number in range(REPLICAS)}
+        assert len(names) == REPLICAS
+        await filled(cluster.api)
+        assert await reconciles(cluster) == before
+        assert await told(cluster, "sandpool_claim_ready_seconds_count") == REPLICAS
+        await owned_once(cluster.api, REPLICAS)
+
+
+async def test_more_claims_than_members_are_all_served(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as cluster:
+        await furnish(cluster.api)
+        await filled(cluster.api)
+        await asyncio.gather(*(cluster.api.create(CLAIMS, body(f"c{number}"), "default") for number in range(12)))
+        while not all(is_true(one.status.conditions, Type.READY) for one in (await listed(cluster))):
+            await asyncio.sleep(0.01)
+        await filled(cluster.api)
+        assert await told(cluster, "sandpool_claim_ready_seconds_count") == 12
+        assert await reconciles(cluster) > 0
+        await owned_once(cluster.api, 12)
+
+
+async def listed(cluster: LocalCluster) -> tuple[SandboxClaim, ...]:
+    return tuple((await cluster.api.list(CLAIMS, "default")).items)
+
+
+async def test_after_a_restart_nothing_is_reserved_or_lost(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as cluster:
+        await furnish(cluster.api)
+        await filled(cluster.api)
+        kept = {await taken(cluster, f"c{number}") for number in range(REPLICAS)}
+    async with a_cluster(tmp_path) as cluster:
+        await filled(cluster.api)
+        await owned_once(cluster.api, REPLICAS)
+        assert {claim.status.sandbox.name for claim in await listed(cluster) if claim.status.sandbox} == kept
+        more = {await taken(cluster, f"d{number}") for number in range(REPLICAS)}
+        assert not more & kept, "every member of the pool can be had"
+        await filled(cluster.api)
+        await owned_once(cluster.api, 2 * REPLICAS)
+        assert await told(cluster, "sandpool_repairs_total") == 0
