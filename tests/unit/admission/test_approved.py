@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-from types import FrameType
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from sandpool.kube.errors import BadRequest, Invalid
 from sandpool.local.admission.admit import Admitted, FieldValidation, admit
 from sandpool.local.admission.approved import LARGEST, MOST, Approved
 from sandpool.model import kinds
+from support.counted_calls import calls_of
 
 
 def pod(name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
@@ -26,20 +25,7 @@ def admitted(body: dict[str, Any], validation: FieldValidation = FieldValidation
 
 
 def calls(body: dict[str, Any]) -> int:
-    made = 0
-
-    def count(frame: FrameType, event: str, arg: Any) -> None:
-        nonlocal made
-        made += event == "call"
-
-    gc.disable()  # what it finalises is not ours
-    sys.setprofile(count)
-    try:
-        admitted(body)
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return made
+    return calls_of(partial(admitted, body))
 
 
 def test_the_second_one_is_as_the_first_but_for_its_metadata() -> None:

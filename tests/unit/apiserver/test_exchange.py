@@ -39,8 +39,12 @@ class Transport:
         self.reading = True
 
 
-class Line:
+class House:
     date = b"date: today\r\n"
+
+
+class Line:
+    house = House()
 
     def __init__(self) -> None:
         self.remembered = Transport()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Coroutine
-from types import FrameType
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from sandpool.local.api import LocalApi
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, json_patch, merge_patch
+from support.counted_calls import calls_of
 from support.local_objects import Bench, claim, pod, sandbox
 
 LABELS = {"pool": "a1", "template": "b2", "launch": "warm", "created-by": "controller"}
@@ -22,21 +21,10 @@ CLAIM = {"apiVersion": "e/v1", "kind": "Claim", "name": "claim", "uid": "u-2", "
 
 def calls(work: Coroutine[Any, Any, Any]) -> int:
     """Of a write that has to wait for the disk then. Whoever stops waiting does not undo it."""
-    made = 0
-
-    def count(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal made
-        made += event == "call"
-
-    gc.disable()  # what it finalises is not ours
-    sys.setprofile(count)
     try:
-        work.send(None)
+        return calls_of(partial(work.send, None))
     finally:
-        sys.setprofile(None)
-        gc.enable()
         work.close()
-    return made
 
 
 def condition(name: str, message: str = "") -> dict[str, Any]:

@@ -111,7 +111,8 @@ class Outright:
             return None
         name = member.key.name
         notes = Notes(now, first_ready=now, told=status, landing=True)
-        granted = _Granted(self, claim, sandbox, patch, notes, f"{why}; wrote sandbox {name} together with the claim")
+        plan, began = f"{why}; wrote sandbox {name} together with the claim", self._clock.monotonic()
+        granted = _Granted(self, claim, sandbox, patch, notes, plan, began)
         if self._options.annotations:
             granted.annotations = missing_annotations(claim, name, notes, now)
         self.foresee(member.key)
@@ -146,12 +147,12 @@ class Outright:
                 self.times.end(claim)
             self._ended(claim)
 
-    def told(self, claim: SandboxClaim, sandbox: Sandbox, plan: str, took: float) -> None:
-        self._loop.tell_of(claim.metadata.key, SandboxClaim.kind, plan, took)
-        self._events.emit(CLAIMS, claim, *bound_news(claim, sandbox))
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
+    def told(self, claim: SandboxClaim, sandbox: Sandbox, plan: str, began: float) -> None:
+        try:
+            self._loop.tell_of(claim.metadata.key, SandboxClaim.kind, plan, self._clock.monotonic() - began)
+            self._events.emit(CLAIMS, claim, *bound_news(claim, sandbox))
+        except Exception as error:  # the claim is served: whoever made it must not hear anything else
+            log.error("claim served outright, but not told", claim=claim.metadata.key, exc=error)
 
 
 class _Granted:
@@ -171,11 +172,10 @@ class _Granted:
     )
 
     def __init__(
-        self, by: Outright, claim: SandboxClaim, sandbox: Sandbox, patch: Patch, notes: Notes, plan: str
+        self, by: Outright, claim: SandboxClaim, sandbox: Sandbox, patch: Patch, notes: Notes, plan: str, began: float
     ) -> None:
         assert notes.told is not None
-        self._by, self._claim, self._notes, self._plan = by, claim, notes, plan
-        self._began = by.monotonic()
+        self._by, self._claim, self._notes, self._plan, self._began = by, claim, notes, plan, began
         self.sandbox: Key = sandbox.metadata.key
         self.revision: Revision = sandbox.metadata.revision
         self.transfer = patch
@@ -190,10 +190,7 @@ class _Granted:
 
     def landed(self, claim: SandboxClaim, sandbox: Sandbox) -> None:
         self._by.landed(claim, sandbox, self._notes)
-        try:
-            self._by.told(claim, sandbox, self._plan, self._by.monotonic() - self._began)
-        except Exception as error:  # the claim is served: whoever made it must not hear anything else
-            log.error("claim served outright, but not told", claim=claim.metadata.key, exc=error)
+        self._by.told(claim, sandbox, self._plan, self._began)
 
     def dropped(self) -> None:
         self._by.dropped(self._claim)

@@ -54,33 +54,24 @@ class House:
         """At once or, behind many others that came in the same moment, in the next turns of the loop."""
         if self._room == AT_ONCE:
             self.loop.call_soon(self._turn)
-        if self._room:
-            self._room -= 1
-            self._begin(exchange)
-        else:
+        if not self._room:
             self._waiting.append(exchange)
-
-    def _turn(self) -> None:
-        self._room = AT_ONCE
-        while self._waiting and self._room:
-            exchange = self._waiting.popleft()
-            if not exchange.gone:
-                self._room -= 1
-                self._begin(exchange)
-        if self._room < AT_ONCE:
-            self.loop.call_soon(self._turn)
-
-    def begin_all(self) -> None:
-        """Nobody waits any longer: what was asked is in `tasks`."""
-        while self._waiting:
-            exchange = self._waiting.popleft()
-            if not exchange.gone:
-                self._begin(exchange)
-
-    def _begin(self, exchange: Exchange) -> None:
+            return
+        self._room -= 1
         task = self.loop.create_task(self.serve(exchange))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    def begin_all(self) -> None:
+        """Nobody waits any longer: what was asked is in `tasks`."""
+        self._turn(room=max(AT_ONCE, len(self._waiting)))
+
+    def _turn(self, room: int = AT_ONCE) -> None:
+        self._room = room
+        while self._waiting and self._room:
+            exchange = self._waiting.popleft()
+            if not exchange.gone:
+                self.start(exchange)
 
 
 class Connection(asyncio.Protocol):
@@ -88,7 +79,7 @@ class Connection(asyncio.Protocol):
     flow: Flow
 
     def __init__(self, house: House) -> None:
-        self._house = house
+        self.house = house
         self._loop = house.loop
         self._limits = house.limits
         self._parser = httptools.HttpRequestParser(self)
@@ -116,13 +107,13 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.flow = Flow(self.transport)
-        self._house.connections.add(self)
+        self.house.connections.add(self)
         self._arriving = self._loop.time()
-        if self._house.closing or len(self._house.connections) > self._limits.connections:
+        if self.house.closing or len(self.house.connections) > self._limits.connections:
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._house.connections.discard(self)
+        self.house.connections.discard(self)
         if self._serving is not None:
             self._serving.lose()
         self._next.clear()
@@ -132,8 +123,8 @@ class Connection(asyncio.Protocol):
         if self._pipe is not None:
             self._pipe.end()
         del self._parser  # it refers back to this
-        if not self._house.connections:
-            self._house.last_gone()
+        if not self.house.connections:
+            self.house.last_gone()
 
     def data_received(self, data: bytes) -> None:
         if self._pipe is not None:
@@ -239,14 +230,10 @@ class Connection(asyncio.Protocol):
 
     # The exchange's side.
 
-    @property
-    def date(self) -> bytes:
-        return self._house.date
-
     def _serve(self, exchange: Exchange) -> None:
         self._serving = exchange
         self._patient = False
-        self._house.start(exchange)
+        self.house.start(exchange)
 
     def answered(self) -> None:
         served, self._serving = self._serving, None
@@ -280,7 +267,7 @@ class Connection(asyncio.Protocol):
             self._pipe.end()
             return self._pipe
         lines = [b"%b: %b\r\n" % header for header in headers]
-        self.transport.write(b"".join((STATUS_LINE[101], b"connection: Upgrade\r\n", self.date, *lines, b"\r\n")))
+        self.transport.write(b"".join((STATUS_LINE[101], b"connection: Upgrade\r\n", self.house.date, *lines, b"\r\n")))
         self._pipe.feed(self._held)
         self._held = b""
         self.flow.resume_reading()
@@ -325,7 +312,7 @@ class Connection(asyncio.Protocol):
             self._deaf, self._arriving = True, NEVER
             return
         if broken is None or not broken.begun:
-            head = (STATUS_LINE[status], self.date, len(words), words)
+            head = (STATUS_LINE[status], self.house.date, len(words), words)
             self.transport.write(
                 b"%b%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
                 % head

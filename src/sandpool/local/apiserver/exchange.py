@@ -34,6 +34,10 @@ class Unread(ApiError):
     status, reason = 400, "BadRequest"
 
 
+class Dated(Protocol):
+    date: bytes  # the line of the Date header
+
+
 class Line(Protocol):
     """What an exchange needs of its connection."""
 
@@ -41,9 +45,7 @@ class Line(Protocol):
     flow: Flow
 
     @property
-    def date(self) -> bytes:
-        """The line of the Date header."""
-        ...
+    def house(self) -> Dated: ...
 
     def answered(self) -> None:
         """Called when an answer is complete."""
@@ -200,7 +202,7 @@ class Exchange:
             self.keep = False  # nobody knows whether the body will come
         close = b"" if self.keep else _CLOSE
         length = b"content-length: %d\r\n" % len(body) if status != HTTPStatus.NOT_MODIFIED else b""
-        head = (STATUS_LINE[status], line.date, lines, length, close, b"" if self.method == "HEAD" else body)
+        head = (STATUS_LINE[status], line.house.date, lines, length, close, b"" if self.method == "HEAD" else body)
         line.transport.write(b"%b%b%b%b%b\r\n%b" % head)
         if line.flow.write_paused and not self.keep:
             await self.drain()
@@ -222,7 +224,7 @@ class Exchange:
             self.keep = self.keep and self.chunks
         how = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         line.transport.write(
-            b"%b%b%b%b%b\r\n" % (STATUS_LINE[status], line.date, lines, b"" if self.keep else _CLOSE, how)
+            b"%b%b%b%b%b\r\n" % (STATUS_LINE[status], line.house.date, lines, b"" if self.keep else _CLOSE, how)
         )
 
     async def piece(self, data: bytes) -> None:

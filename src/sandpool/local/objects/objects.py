@@ -36,7 +36,7 @@ from sandpool.local.objects.matching import Memo
 from sandpool.local.objects.namespaces import Namespaces
 from sandpool.local.objects.naming import ATTEMPTS, generated, random_suffix
 from sandpool.local.objects.options import Deleted, DeleteOptions, Listed, ListQuery, WatchQuery, WriteOptions, Written
-from sandpool.local.objects.outright import Outright
+from sandpool.local.objects.outright import JointWrite
 from sandpool.local.objects.owners import settle_owners
 from sandpool.local.objects.patching import check_type, patched
 from sandpool.local.objects.placing import Placing
@@ -81,7 +81,7 @@ class Objects:
         self._memo = Memo()
         self._departed = Departed()
         self.typed = Typed()  # for whoever serves them in this process
-        self.outright = Outright(store, self._log, self.typed)
+        self.outright = JointWrite(store, self._log, self.typed)
 
     # Reading.
 

@@ -31,7 +31,7 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 
 
-class Outright:
+class JointWrite:
     def __init__(self, store: Store, acknowledged: Acknowledged, typed: Typed) -> None:
         self.granter: Granter | None = None
         self._store = store

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -17,6 +15,7 @@ from sandpool.controllers.sandbox.status import NO_TROUBLE, status_of, unborn
 from sandpool.controllers.sandbox.triggers import Haste, pod_haste
 from sandpool.model.labels import CREATED_BY, PROPAGATED_ANNOTATIONS, SAFE_TO_EVICT, TEMPLATE_REF_HASH, WARM_POOL
 from sandpool.model.pod import Pod
+from support.counted_calls import calls_of
 from unit.controllers.sandbox.views import (
     IDENTITY,
     MADE_FROM,
@@ -37,18 +36,7 @@ SERVING = pod(labels={**IDENTITY, **MARKS}, annotations={**MADE_FROM, **EVICTABL
 
 
 def calls(work: Callable[[], object]) -> int:
-    made = 0
-
-    def count(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal made
-        made += event == "call"
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return made - 1  # the work itself
+    return calls_of(work) - 1  # the work itself
 
 
 def starting(**changes: Any) -> Pod:
