@@ -1,7 +1,7 @@
 """Stories: what happened to a key, and why.
 
-Per key a short ring of reconciles: when, which one, what woke it, what it planned, what came of it. Bounded in keys (the one
-not touched for longest is forgotten first) and in entries per key.
+Per key a short ring of reconciles: when, which one, what woke it, what it planned, what came of it. Bounded in keys and in bytes
+(the key not touched for longest is forgotten first) and in entries per key.
 """
 
 from __future__ import annotations
@@ -67,22 +67,37 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return f"{self.when.isoformat()} {self.rid} {self.trigger} | {self.plan or '-'} | {self.outcome}"
 
 
+EACH = 480
+"""Bytes of an entry besides its texts: the struct, a time, a number, its place and its key."""
+
+
+def _size(entry: Entry) -> int:
+    return EACH + len(entry.plan) + len(entry.outcome) + len(entry.trigger)
+
+
 class Story:
-    def __init__(self, keys: int = 4096, entries: int = 32) -> None:
+    def __init__(self, keys: int = 4096, entries: int = 32, size: int = 8 * 1024 * 1024) -> None:
         self._rings: OrderedDict[Hashable, tuple[Entry, ...]] = OrderedDict()  # most hold one or two entries
         self._keys = keys
         self._entries = entries
+        self._most = size
+        self.size = 0  # bytes
 
     def record(self, key: Hashable, entry: Entry) -> None:
         rings = self._rings
         ring = rings.get(key)
+        self.size += _size(entry)
         if ring is None:
             rings[key] = (entry,)
-            if len(rings) > self._keys:
-                rings.popitem(last=False)
-            return
-        rings[key] = (*ring, entry)[-self._entries :]
-        rings.move_to_end(key)
+        else:
+            if len(ring) >= self._entries:
+                self.size -= _size(ring[0])
+                ring = ring[1:]
+            rings[key] = (*ring, entry)
+            rings.move_to_end(key)
+        while len(rings) > self._keys or (self.size > self._most and len(rings) > 1):
+            _, forgotten = rings.popitem(last=False)
+            self.size -= sum(map(_size, forgotten))
 
     def of(self, key: Hashable) -> tuple[Entry, ...]:
         """What is remembered of the key, oldest first."""

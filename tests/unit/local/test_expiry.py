@@ -96,6 +96,45 @@ async def test_other_kinds_stay() -> None:
     await b.store.close()
 
 
+async def test_too_much_room_goes_to_the_oldest_of_the_fullest_namespace() -> None:
+    """An hour of a busy tenant is more than memory should hold, and no reason to forget what another was told."""
+    b, clock = await world()
+    await b.create(kinds.NAMESPACES, {"metadata": {"name": "quiet"}})
+    async with running(EventExpiry(b.store, b.objects, clock, most=100_000)):
+        quiet = event("q") | {"involvedObject": {"namespace": "quiet"}}
+        await b.create(kinds.EVENTS, quiet, namespace="quiet")
+        for number in range(900):
+            await b.create(kinds.EVENTS, event(f"e{number:04}", message="x" * 500))
+            await clock.sleep(1)
+        assert b.store.get("core/events/quiet/q") is not None
+        kept = b.names_of(kinds.EVENTS)
+        assert kept == [f"e{number:04}" for number in range(900 - len(kept), 900)]
+        size = sum(len(record.value) for record in b.store.scan("core/events/").records)
+        assert 90_000 <= size <= 100_000 * 9 / 8 + 1000
+    await b.store.close()
+
+
+async def test_room_is_made_again_when_the_disk_takes_deletes_again() -> None:
+    b, clock = await world()
+    for number in range(400):
+        await b.create(kinds.EVENTS, event(f"e{number:04}", message="x" * 500))
+    delete, refused = b.objects.delete, 0
+
+    async def full(*arguments: Any, **named: Any) -> Deleted:
+        nonlocal refused
+        refused += 1
+        if refused <= 300:
+            raise Unavailable("the disk is full")
+        return await delete(*arguments, **named)
+
+    b.objects.delete = full  # type: ignore[method-assign]
+    async with running(EventExpiry(b.store, b.objects, clock, most=100_000)):
+        await clock.sleep(30)
+        assert sum(len(record.value) for record in b.store.scan("core/events/").records) <= 100_000 * 9 / 8
+        assert b.names_of(kinds.EVENTS)[-1] == "e0399"
+    await b.store.close()
+
+
 def test_last_told() -> None:
     def told(**fields: str) -> str:
         parts = {"metadata": f'{{"creationTimestamp":"{seconds(START)}"}}', **fields}

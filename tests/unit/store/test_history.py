@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sandpool.local.store.errors import Ahead, StoreClosed
-from sandpool.local.store.history import History, Remember
+from sandpool.local.store.history import EACH, History, Remember
 from sandpool.local.store.record import Change, Compacted, Record
 from sandpool.model.metadata import NO_REVISION, Revision
 
@@ -91,7 +91,7 @@ async def test_a_slow_watcher_is_compacted_and_nobody_waits_for_it() -> None:
 
 
 async def test_bytes_bound_the_history_too() -> None:
-    feed = Feed(Remember(size=1000))
+    feed = Feed(Remember(size=10 * (100 + EACH)))
     for _ in range(50):
         feed.add("core/pods/one/a", size=100)
     with pytest.raises(Compacted):
@@ -109,6 +109,42 @@ async def test_one_busy_resource_does_not_push_out_another() -> None:
     with pytest.raises(Compacted):
         feed.history.watch("", NO_REVISION)
     assert feed.history.oldest > 90
+
+
+def kept(history: History) -> dict[int, int]:
+    """Every change that the history holds on to, by revision, with its size."""
+    rings = [*history._rings.values(), history._all]
+    return {c.record.revision: len(c.record.value) + EACH for ring in rings for c in ring.changes}
+
+
+async def test_all_resources_together_have_one_bound_in_bytes() -> None:
+    """Each had a bound of its own once, and a server with twenty busy kinds kept twenty times as much."""
+    size = 100 * (1000 + EACH)
+    feed = Feed(Remember(size=size))
+    feed.add("core/nodes/quiet", size=1000)
+    for _ in range(200):
+        feed.add("core/pods/one/a", "agents/sandboxes/one/a", size=1000)
+        feed.add("core/events/one/a", size=10)
+        assert sum(kept(feed.history).values()) <= size * 9 / 8 + 3000
+    assert revisions(await feed.history.watch("core/nodes/", NO_REVISION).changes()) == [1], "the largest give way"
+    for bucket in ("core/pods/", "agents/sandboxes/"):
+        assert len(feed.history.ring(bucket).changes) >= 20
+    assert sum(ring.size for ring in feed.history._rings.values()) == feed.history._size
+    oldest = feed.history.oldest
+    seen = await feed.history.watch("", oldest).changes()
+    assert revisions(seen) == list(range(oldest + 1, feed.revision + 1)), "whoever follows everything misses nothing"
+
+
+async def test_one_change_larger_than_the_bound_is_not_kept() -> None:
+    feed = Feed(Remember(size=1000))
+    waiting = asyncio.create_task(feed.history.watch("core/pods/", NO_REVISION).changes())
+    await asyncio.sleep(0)
+    feed.add("core/pods/one/a", size=5000)
+    assert kept(feed.history) == {}
+    with pytest.raises(Compacted):
+        await waiting
+    feed.add("core/pods/one/a", size=10)
+    assert revisions(await feed.history.watch("core/pods/", Revision(1)).changes()) == [2]
 
 
 async def test_watching_from_the_future_is_refused() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sandpool.telemetry.story import MOST_NOTES, Entry, Story, note, noting
+from sandpool.telemetry.story import EACH, MOST_NOTES, Entry, Story, note, noting
 
 
 def an_entry(rid: str) -> Entry:
@@ -21,6 +21,21 @@ def test_a_story_is_bounded_in_entries_and_keys() -> None:
     assert story.of("b") == (), "the one not touched for longest is forgotten"
     assert [entry.rid for entry in story.of("a")] == ["3", "4", "5"]
     assert story.of("never") == ()
+
+
+def test_a_story_is_bounded_in_bytes() -> None:
+    """Thousands of keys whose reconciles say much would be gigabytes."""
+    story = Story(keys=100, entries=3, size=10 * (EACH + 1000))
+    for n in range(1000):
+        story.record(f"key-{n % 50}", Entry(datetime(2026, 1, 1, tzinfo=UTC), str(n), "", "x" * 1000, ""))
+        assert story.size <= 10 * (EACH + 1000)
+    assert [entry.rid for entry in story.of("key-49")] == ["999"]
+    assert len(story) == 10
+    story.record("long", Entry(datetime(2026, 1, 1, tzinfo=UTC), "r", "", "x" * 100_000, ""))
+    assert len(story) == 1, "the newest is always there"
+    for n in range(5):
+        story.record("long", an_entry(str(n)))
+    assert story.size == 3 * (EACH + len("claim" + "adopt x" + "done"))
 
 
 def test_an_entry_reads_as_a_line() -> None:

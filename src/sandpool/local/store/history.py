@@ -2,7 +2,8 @@
 
 One ring per resource and one of everything, so that no watcher walks changes of other resources. A watcher is an index into
 a ring; nothing is queued for it. It waits by one future, and is woken only by a batch that holds a change of its prefix.
-A ring forgets its oldest changes by count and by bytes; a watcher that still needed them gets Compacted.
+Memory is bounded: a ring by the number of its changes, all rings together by bytes. The largest ring gives way first, so that
+a resource that changes a lot does not push out the others. A watcher that still needed a forgotten change gets Compacted.
 """
 
 from __future__ import annotations
@@ -20,25 +21,29 @@ from sandpool.local.store.state import bucket_of, check_prefix
 from sandpool.model.metadata import Revision
 
 _revision = attrgetter("record.revision")
+_size = attrgetter("size")
 
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """How much each ring keeps: at most so many changes, and at most so many bytes of values."""
+    """How much is kept: at most so many changes of each resource, and at most so many bytes of all resources together."""
 
     changes: int = 32_768
-    size: int = 48 * 1024 * 1024
+    size: int = 40 * 1024 * 1024
+
+
+EACH = 320
+"""Bytes that a change takes besides its value: two structs, a key, two numbers, its places in the lists."""
 
 
 class Ring:
     """The newest changes of one resource, by absolute index: index 0 is the first change ever put in."""
 
-    def __init__(self, floor: Revision, remember: Remember) -> None:
+    def __init__(self, floor: Revision) -> None:
         self.changes: list[Change] = []
         self.base = 0  # absolute index of changes[0]
         self.floor = floor  # all changes after this revision are here
-        self.size = 0  # bytes of values
-        self._remember = remember
+        self.size = 0  # bytes
 
     @property
     def end(self) -> int:
@@ -46,21 +51,29 @@ class Ring:
 
     def add(self, change: Change) -> None:
         self.changes.append(change)
-        self.size += len(change.record.value)
+        self.size += len(change.record.value) + EACH
 
-    def trim(self) -> None:
-        """Forgets when an eighth too much has gathered, so that the list is moved seldom."""
-        remember = self._remember
-        if len(self.changes) * 8 <= remember.changes * 9 and self.size * 8 <= remember.size * 9:
+    def too_many(self, most: int) -> int:
+        """How many changes to forget for their number. None until an eighth too many have gathered: the list is moved seldom."""
+        count = len(self.changes) - most
+        return count if count * 8 > most else 0
+
+    def too_large(self, excess: int) -> int:
+        """How many changes to forget so that so many bytes are freed, as far as there are as many."""
+        for count, change in enumerate(self.changes):
+            if excess <= 0:
+                return count
+            excess -= len(change.record.value) + EACH
+        return len(self.changes)
+
+    def forget(self, count: int) -> None:
+        """Forgets the oldest changes, so many of them."""
+        if not count:
             return
-        count = max(0, len(self.changes) - remember.changes)
-        size = self.size - sum(len(change.record.value) for change in self.changes[:count])
-        while size > remember.size and count < len(self.changes):
-            size -= len(self.changes[count].record.value)
-            count += 1
-        self.floor = self.changes[count - 1].record.revision
+        gone = self.changes[:count]
+        self.floor = gone[-1].record.revision
         self.base += count
-        self.size = size
+        self.size -= sum(len(change.record.value) for change in gone) + EACH * count
         del self.changes[:count]
 
     def after(self, revision: Revision) -> int:
@@ -74,14 +87,16 @@ class History:
     def __init__(self, since: Revision, tail: Iterable[Change], revision: Revision, remember: Remember) -> None:
         self._since = since  # nothing before it is remembered, of any resource
         self._remember = remember
-        self._all = Ring(since, remember)
+        self._all = Ring(since)  # its changes are in the rings of their resources too, so it takes hardly any memory
         self._rings: dict[str, Ring] = {}
+        self._size = 0  # bytes of all of them
         self._waiting: dict[str, dict[Cursor, None]] = {}  # in the order in which they came to wait
         self._cursors: WeakSet[Cursor] = WeakSet()
         self.revision = revision
         for change in tail:
             self._all.add(change)
             self.ring(change.record.key).add(change)
+        self._size = self._all.size
         self._trim(self._rings.values())
 
     @property
@@ -95,7 +110,7 @@ class History:
             return self._all
         ring = self._rings.get(bucket)
         if ring is None:
-            ring = self._rings[bucket] = Ring(self._since, self._remember)
+            ring = self._rings[bucket] = Ring(self._since)
         return ring
 
     def since(self, prefix: str, revision: Revision) -> Sequence[Change]:
@@ -129,9 +144,10 @@ class History:
                 self._find(key, woken)
             ring.changes.append(change)
             everything.append(change)
-            ring.size += len(record.value)
-            size += len(record.value)
+            ring.size += len(record.value) + EACH
+            size += len(record.value) + EACH
         self._all.size += size
+        self._size += size
         before, self.revision = self.revision, revision
         self._trim(folders.values())
         for cursor, index in woken.items():
@@ -149,9 +165,24 @@ class History:
                 return
 
     def _trim(self, rings: Iterable[Ring]) -> None:
-        self._all.trim()
         for ring in rings:
-            ring.trim()
+            count = ring.too_many(self._remember.changes)
+            if count:
+                self._forget(ring, count)
+        if self._size * 8 <= self._remember.size * 9:
+            return
+        while (excess := self._size - self._remember.size) > 0:
+            largest = max(self._rings.values(), key=_size)
+            self._forget(largest, largest.too_large(excess))
+
+    def _forget(self, ring: Ring, count: int) -> None:
+        """What its resource forgets, the ring of everything forgets too, or no memory would be freed."""
+        before = ring.size
+        ring.forget(count)
+        self._size -= before - ring.size
+        if ring.floor > self._all.floor:
+            self._all.forget(self._all.after(ring.floor) - self._all.base)
+            self._all.floor = max(self._all.floor, ring.floor)
 
     def wait(self, cursor: Cursor) -> None:
         self._waiting.setdefault(cursor.prefix, {})[cursor] = None
