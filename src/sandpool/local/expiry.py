@@ -27,7 +27,7 @@ from sandpool.loop.clock import Clock
 from sandpool.model import kinds
 
 LIFETIME = timedelta(hours=1)
-MOST_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 8 * 1024 * 1024
 _PREFIX = prefix_of(kinds.EVENTS)
 _LONGEST_SLEEP = 60.0  # an Event that comes back-dated is noticed within this
 _BATCH = 500

@@ -29,7 +29,7 @@ class Remember:
     """How much is kept: at most so many changes of each resource, and at most so many bytes of all resources together."""
 
     changes: int = 32_768
-    size: int = 40 * 1024 * 1024
+    size: int = 32 * 1024 * 1024
 
 
 EACH = 320
