@@ -83,3 +83,12 @@ def test_rolling_out_a_template(home: Path) -> None:
     said = typed(BEFORE_A_ROLLOUT + script("docs/how-to/roll-out-a-template.md"), home)
     assert "sandbox.agents.x-k8s.io/box condition met" in said
     assert said.count("patched") == 5
+
+
+@pytest.mark.root
+@pytest.mark.kubectl
+def test_many_tenants(home: Path) -> None:
+    (home / "examples").symlink_to(ROOT / "examples")
+    said = typed(script("docs/how-to/many-tenants.md"), home, cwd=home)
+    assert "system:serviceaccount:team-red:default" in said
+    assert said.lower().count("forbidden") == 2
