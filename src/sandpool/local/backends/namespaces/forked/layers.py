@@ -20,7 +20,7 @@ from sandpool.local.backends.namespaces.forked.targets import find
 
 MOST_LAYERS = 120
 FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
-FOLDER = os.O_PATH | os.O_DIRECTORY
+HELD = os.O_PATH | os.O_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +125,20 @@ def map_owners(tree: int, userns: int, path: str) -> None:
 
 def host_root(stage: Stage, layers: Sequence[str], skeleton: str, files: Mapping[str, str]) -> str:
     """The machine's own programs below the layers: one overlay for what is ours, one for /usr."""
-    with ExitStack() as kept:
+    with doing("use the machine's own programs"), ExitStack() as kept:
         opened = [(path, _kept(kept, open_layer(path))) for path in layers]
-        opened.append((skeleton, _kept(kept, os.open(skeleton, FOLDER))))
+        opened.append((skeleton, _kept(kept, os.open(skeleton, HELD))))
         root = stage.overlay([stage.layer(folder, path) for path, folder in opened], "root", files)
-        inside = _kept(kept, os.open(root, FOLDER))
+        inside = _kept(kept, os.open(root, HELD))
         lower = [
             stage.layer(_kept(kept, usr), f"{path}/usr")
             for path, folder in opened
             if (usr := _own_folder(folder, "usr")) is not None
         ]
-        machine = _kept(kept, os.open("/usr", FOLDER))
-        with doing("use /usr"):
-            target = find(inside, "usr", os.O_PATH | os.O_DIRECTORY)
-            _kept(kept, target)
-            stage.overlay([*lower, stage.layer(machine, "/usr", mapped=False)], "usr", {}, kernel.here(target))
+        lower.append(stage.layer(_kept(kept, os.open("/usr", HELD)), "/usr", mapped=False))
+        stage.overlay(lower, "usr", {}, kernel.here(_kept(kept, find(inside, "usr", HELD))))
         for name in split_folders():
-            with doing(f"use /{name}"):
-                _lay_read_only(_kept(kept, os.open(f"/{name}", FOLDER)), _kept(kept, find(inside, name, FOLDER)))
+            _lay_read_only(_kept(kept, os.open(f"/{name}", HELD)), _kept(kept, find(inside, name, HELD)))
     return root
 
 
@@ -154,7 +150,7 @@ def _kept(files: ExitStack, file: int) -> int:
 def _own_folder(layer: int, name: str) -> int | None:
     """One that the layer itself has; a link is none."""
     try:
-        return kernel.openat2(layer, name, FOLDER, NO_LINKS)
+        return kernel.openat2(layer, name, HELD, NO_LINKS)
     except OSError:
         return None
 
@@ -173,6 +169,6 @@ def split_folders() -> list[str]:
 
 
 def image_root(stage: Stage, layers: Sequence[str], files: Mapping[str, str]) -> str:
-    with ExitStack() as kept:
+    with doing("use the layers of the image"), ExitStack() as kept:
         lower = [stage.layer(_kept(kept, open_layer(path)), path) for path in layers]
         return stage.overlay(lower, "root", files)
