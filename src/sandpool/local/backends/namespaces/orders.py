@@ -87,6 +87,8 @@ def mount(each: Mount, volume: str) -> Message:
 def source(path: Path, within: Path | None = None, sub_path: str = "", *, make: bool = False) -> Message:
     """Where to look for what is mounted, as forked/sources.py takes it."""
     above = path.parent if within is None else within
+    if not path.is_relative_to(above):
+        raise NodeError("InvalidPath", f"{path} does not lie in {above}")
     return {
         "source": str(path), "within": str(above), "inside": str(path.relative_to(above)), "sub": sub_path, "make": make,
         "ours": within is None,

@@ -42,7 +42,8 @@ def open_volume(within: str, inside: str, shown: str) -> int:
         if error.errno not in (errno.ELOOP, errno.EXDEV):
             raise
         raise Refused(
-            REASON, f"{shown} of this machine is, or lies behind, a symbolic link: none is followed; remove the link"
+            "CreateContainerError",
+            f"{shown} of this machine is, or lies behind, a symbolic link: none is followed; remove the link",
         ) from error
     finally:
         os.close(above)
