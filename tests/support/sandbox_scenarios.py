@@ -411,6 +411,13 @@ async def links_below_a_volume_are_not_followed(bench: Bench) -> None:
     error = await refused(bench.said("ls /m", mounts=(Mount("/m", volume / "link", within=volume),)))
     assert error.reason == "CreateContainerError", error
     await refused(bench.said("ls /m", mounts=(Mount("/m", secret, within=volume),)))
+    part = Mount("/m", volume, sub_path="real/new/er", make=True)
+    assert (await bench.said("stat -c %a /m", mounts=(part,))).text == "777\n"
+    assert (volume / "real" / "new" / "er").is_dir()
+    for sub in ("link", "link/new", "none"):
+        error = await refused(bench.said("ls /m", mounts=(Mount("/m", volume, sub_path=sub, make=sub != "none"),)))
+        assert error.reason == "CreateContainerConfigError", error
+    assert list(secret.iterdir()) == []
 
 
 @scenario

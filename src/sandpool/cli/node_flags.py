@@ -80,6 +80,20 @@ class NodeFlags:
             *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
         ]
 
+    def check(self, data: Path) -> None:
+        """Exit if pods could change what the machine trusts: they may put links, or anything, where they may write."""
+        trusted = {"the data directory": data} | {
+            f"--allow-image-folder {path}": path for path in self.allow_image_folder
+        }
+        for host in self.allow_host_path:
+            for what, path in trusted.items():
+                if _lies_in(path, host) or (path == data and _lies_in(host, path)):
+                    raise Exit(
+                        USAGE,
+                        f"--allow-host-path {host} holds, or lies in, {what}: a pod that mounts it could change what others rely on. "
+                        "Allow a folder apart from it",
+                    )
+
     def pools(self) -> FirstPools:
         """What the cluster begins with. Exit for a mistake."""
         from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools
@@ -109,6 +123,10 @@ class NodeFlags:
         from sandpool.local.volumes.options import VolumeOptions
 
         return VolumeOptions(host_paths=self.allow_host_path, images=self.enforce_volume_sizes)
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return path.absolute().is_relative_to(folder.absolute()) or path.resolve().is_relative_to(folder.resolve())
 
 
 def _sized(text: str) -> tuple[str, int]:

@@ -51,6 +51,7 @@ def up(
     """
     directory = data_dir(data_dir_)
     place.check()
+    node.check(directory.root)
     _check(otlp_endpoint)
     defaults, pools = containers.defaults(), node.pools()
     directory.prepare()

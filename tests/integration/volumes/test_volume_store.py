@@ -304,6 +304,42 @@ async def test_host_paths_follow_no_links(store: VolumeStore, tmp_path: Path) ->
         await one(store, HostPath(str(shared / "file"), "Elsewhere"))
 
 
+async def test_a_folder_that_pods_changed_allows_nothing(tmp_path: Path) -> None:
+    """Folders that lie in each other are allowed, in whichever order: in the outer one a pod can put a link where the inner one was."""
+    outer, secret = tmp_path / "outer", tmp_path / "secret"
+    (outer / "inner").mkdir(parents=True)
+    secret.mkdir()
+    (tmp_path / "way").symlink_to(outer / "inner")
+    allowed = (tmp_path / "way", outer / "inner", outer)
+    for paths in (allowed, allowed[::-1]):
+        store = VolumeStore(tmp_path / "volumes", VolumeOptions(memory=(), host_paths=paths))
+        for path in (outer / "inner", tmp_path / "way"):
+            volume = await one(store, HostPath(str(path)))
+            assert (volume.path, volume.within) == (outer / "inner", Path("/"))
+        (outer / "inner").rmdir()
+        (outer / "inner").symlink_to(secret)
+        for path in (outer / "inner", tmp_path / "way"):
+            with pytest.raises(NodeError, match="HostPathNot"):
+                await one(store, HostPath(str(path)))
+        (outer / "inner").unlink()
+        (outer / "inner").mkdir()
+        await store.close()
+
+
+async def test_the_operators_own_links_lead_to_what_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "real" / "in").mkdir(parents=True)
+    (tmp_path / "disk" / "shared").symlink_to("./real/../real")
+    (tmp_path / "way").symlink_to(tmp_path / "disk")
+    (tmp_path / "circle").symlink_to("circle")
+    paths = (tmp_path / "way" / "shared", tmp_path / "circle")
+    store = VolumeStore(tmp_path / "volumes", VolumeOptions(memory=(), host_paths=paths))
+    volume = await one(store, HostPath(str(tmp_path / "way" / "shared" / "in")))
+    assert volume.path == tmp_path / "disk" / "real" / "in"
+    with pytest.raises(NodeError, match="HostPathNot"):
+        await one(store, HostPath(str(tmp_path / "circle" / "in")))
+    await store.close()
+
+
 async def test_host_paths_that_may_be_created_are(store: VolumeStore, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

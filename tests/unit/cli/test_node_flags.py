@@ -1,4 +1,4 @@
-"""What `sandpool up` is told about its first pools."""
+"""What `sandpool up` is told about its first pools, and about folders of the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools
-from sandpool.cli.exits import USAGE
+from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.cli.node_flags import NodeFlags
 
@@ -64,3 +64,30 @@ def test_mistakes(
     assert run(["up", *arguments]) == USAGE
     assert said in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "image", "said"),
+    [
+        ("srv", "roots", ""),
+        ("roots/shared", "roots", ""),  # what pods write there is theirs; nothing leads out of it
+        ("srv", "srv", "--allow-image-folder"),
+        ("srv", "srv/deep/roots", "--allow-image-folder"),
+        ("link", "srv/roots", "--allow-image-folder"),
+        ("srv", "link/roots", "--allow-image-folder"),
+        (".", "roots", "the data directory"),
+        ("data", "roots", "the data directory"),
+        ("data/volumes", "roots", "the data directory"),
+    ],
+)
+def test_pods_write_to_nothing_that_the_machine_trusts(tmp_path: Path, host: str, image: str, said: str) -> None:
+    for name in ("srv", "roots", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("srv")
+    flags = NodeFlags(allow_host_path=(tmp_path / host,), allow_image_folder=(tmp_path / image,))
+    if not said:
+        flags.check(tmp_path / "data")
+        return
+    with pytest.raises(Exit, match=r"^--allow-host-path .* holds, or lies in, ") as refused:
+        flags.check(tmp_path / "data")
+    assert said in str(refused.value)

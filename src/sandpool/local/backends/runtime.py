@@ -40,7 +40,10 @@ class User:
 @dataclass(frozen=True, slots=True)
 class Mount:
     """`source` is a file or folder of the host; without one, a tmpfs of `size` that all containers of the pod that name the
-    same `volume` share. The target is created if it is missing."""
+    same `volume` share. The target is created if it is missing.
+
+    The source is a way to look for it, not the thing itself: whoever mounts opens it, once, following no link below `within`, and
+    below it `sub_path`, which may lead through links but not out. What is open then is mounted."""
 
     target: str
     source: Path | None = None
@@ -49,8 +52,10 @@ class Mount:
     read_only: bool = False
     owner: User | None = None  # what is there should belong to, where the runtime can make it so
     within: Path | None = (
-        None  # above `source`; sandboxes may write below it: open `source` from here, following no link
+        None  # a folder above `source` to which no sandbox can change the way; None: the one it is in, which is ours
     )
+    sub_path: str = ""  # relative, without `..`
+    make: bool = False  # a sub path that is missing becomes a folder
     required: bool = True  # False: a runtime that cannot mount leaves it out
 
 

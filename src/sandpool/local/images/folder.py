@@ -26,6 +26,7 @@ from sandpool.local.images.worker import RECORD, ROOT
 
 class ImageFolder:
     def __init__(self, root: Path, identity: str) -> None:
+        root = Path(os.path.realpath(root))  # whoever mounts a layer follows no link to it
         self.root = root
         self.layers, self.images, self.names = root / "layers", root / "images", root / "names"
         self._processes = root / "processes"

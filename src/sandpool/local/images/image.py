@@ -9,8 +9,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RootFs:
-    """The files. `layers` are read-only folders, lowest first, shared by all who use them; `host` stands for this machine's
-    own programs (/usr and what it needs of /etc), below all layers."""
+    """The files. `layers` are read-only folders, lowest first, shared by all who use them, by paths without symbolic links: whoever mounts
+    them follows none; `host` stands for this machine's own programs (/usr and what it needs of /etc), below all layers."""
 
     layers: tuple[Path, ...] = ()
     host: bool = False

@@ -11,10 +11,10 @@ import stat
 from types import TracebackType
 from typing import Self
 
+from sandpool.local.descriptors import FOLDER, open_folder_anyway
 from sandpool.local.images.tar import BadArchive, show
 
 Path = tuple[bytes, ...]
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_NAME = 255
 
 
@@ -72,7 +72,7 @@ class Tree:
         kept = at
         for number, name in enumerate(path[start:], start + 1):
             try:
-                below = os.open(name, _FOLDER, dir_fd=at)
+                below = os.open(name, FOLDER, dir_fd=at)
             except OSError as error:
                 raise BadArchive(_not_a_folder(path[:number], error)) from error
             finally:
@@ -147,11 +147,7 @@ def _empty_of_files(fd: int) -> list[bytes]:
 
 def _open_to_empty(parent: int, name: bytes) -> int:
     """An ordinary user may own a folder whose mode keeps even the owner out."""
-    try:
-        fd = os.open(name, _FOLDER, dir_fd=parent)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=parent)  # a folder, and nobody else is here: see _removed
-        return os.open(name, _FOLDER, dir_fd=parent)
+    fd = open_folder_anyway(name, parent)
     if os.geteuid() != 0 and os.fstat(fd).st_mode & 0o700 != 0o700:
         os.fchmod(fd, 0o700)
     return fd

@@ -16,7 +16,8 @@ import shutil
 import stat
 from collections.abc import Iterator
 
-from sandpool.local.volumes.folders import FOLDER, make, opened
+from sandpool.local.descriptors import FOLDER
+from sandpool.local.volumes.folders import make, opened
 from sandpool.local.volumes.names import checked, parts
 from sandpool.local.volumes.spec import Content
 

@@ -11,7 +11,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from sandpool.local.descriptors import FOLDER
+
 PRIVATE = 0o700
 MEASURED_DEPTH = 100
 TOO_DEEP = 1 << 62

@@ -10,10 +10,11 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sandpool.local.descriptors import held
 from sandpool.local.errors import NodeError
 from sandpool.local.volumes.spec import HostPath
 
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_STEPS = 256
 _KINDS: dict[str, tuple[Callable[[int], bool], str]] = {
     "Directory": (stat.S_ISDIR, "a directory"),
     "DirectoryOrCreate": (stat.S_ISDIR, "a directory"),
@@ -26,12 +27,13 @@ _KINDS: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 def host_path(volume: str, source: HostPath, allowed: Sequence[Path]) -> Path:
-    """The real path, without links. NodeError if it is not allowed, not there, or something else."""
+    """The real path: on the whole way to it there is no link, and whoever opens it must follow none, since one may be put there
+    later. NodeError if it is not allowed, not there, or something else."""
     if source.type and source.type not in _KINDS:
         raise NodeError("InvalidVolume", f"volume {volume}: {source.type!r} is no type of a hostPath")
     base, steps = _allowed(volume, source.path, allowed)
     try:
-        mode = _walk(base, steps, source.type)
+        mode = _walk(base.parts[1:], steps, source.type)
     except OSError as error:
         raise NodeError(
             "HostPathNotThere",
@@ -45,12 +47,16 @@ def host_path(volume: str, source: HostPath, allowed: Sequence[Path]) -> Path:
 
 
 def _allowed(volume: str, path: str, allowed: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
-    """The allowed folder, which may itself be reached by links, and the steps from there."""
+    """The allowed folder, which may itself be reached by links of the operator, and the steps from there. Of several, the
+    outermost: what lies in it, pods can have changed, also where another allowed folder was."""
     asked = Path(path)
     if path.startswith("/") and "\0" not in path and ".." not in asked.parts:
-        for prefix in allowed:
+        for prefix in sorted(allowed, key=lambda each: len(each.parts)):
             if asked.is_relative_to(prefix):
-                return Path(os.path.realpath(prefix)), asked.relative_to(prefix).parts
+                real = _real(prefix, [other for other in allowed if other != prefix])
+                if real is not None:
+                    return real, asked.relative_to(prefix).parts
+                break
     raise NodeError(
         "HostPathNotAllowed",
         f"volume {volume}: the operator of this machine does not allow pods to mount {path}; ask for it to be allowed, "
@@ -58,13 +64,33 @@ def _allowed(volume: str, path: str, allowed: Sequence[Path]) -> tuple[Path, tup
     )
 
 
-def _walk(base: Path, steps: Sequence[str], kind: str) -> int:
-    """The mode of what is at the end. What may be created is."""
-    at = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _real(folder: Path, others: Sequence[Path]) -> Path | None:
+    """Where an allowed folder really is. None if a link leads there that lies in another allowed folder: pods can have made it."""
+    changeable = [Path(os.path.realpath(other)) for other in others]
+    at, left = Path("/"), list(reversed(folder.parts[1:]))
+    for _ in range(_MOST_STEPS):
+        if not left:
+            return at
+        step = left.pop()
+        following = at.parent if step == ".." else at / step
+        if step == ".." or not following.is_symlink():
+            at = following
+            continue
+        if any(at.is_relative_to(each) for each in changeable):
+            return None
+        target = Path(os.readlink(following))
+        at = Path("/") if target.is_absolute() else at
+        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+    return None
+
+
+def _walk(base: Sequence[str], steps: Sequence[str], kind: str) -> int:
+    """The mode of what is at the end, from the root of the machine on, through no link. What may be created below `base` is."""
+    at = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for index, step in enumerate(steps):
-            last = index == len(steps) - 1
-            following = _step(at, step, kind, last)
+        for index, step in enumerate((*base, *steps)):
+            last = index == len(base) + len(steps) - 1
+            following = _step(at, step, kind if index >= len(base) else "", last)
             os.close(at)
             at = following
         return os.fstat(at).st_mode
@@ -74,7 +100,7 @@ def _walk(base: Path, steps: Sequence[str], kind: str) -> int:
 
 def _step(at: int, name: str, kind: str, last: bool) -> int:
     try:
-        found = os.open(name, _LOOK, dir_fd=at)
+        found = held(name, at)
     except FileNotFoundError:
         if kind == "DirectoryOrCreate":
             os.mkdir(name, 0o755, dir_fd=at)
@@ -82,7 +108,7 @@ def _step(at: int, name: str, kind: str, last: bool) -> int:
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=at))
         else:
             raise
-        found = os.open(name, _LOOK, dir_fd=at)
+        found = held(name, at)
     if stat.S_ISLNK(os.fstat(found).st_mode):
         os.close(found)
         raise OSError(0, f"{name} is a symbolic link")

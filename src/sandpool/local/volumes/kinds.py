@@ -6,8 +6,8 @@ folder is closed to everybody else, so `data` can be open to whichever user runs
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +55,7 @@ def made(places: Places, options: VolumeOptions, uid: str, spec: VolumeSpec, gro
             with places.claiming:
                 return _sized(name, folder, claim.size, group, options, read_only=claim.read_only)
         case HostPath() as path:
-            return Volume(name, path=host_path(name, path, options.host_paths))
+            return Volume(name, path=host_path(name, path, options.host_paths), within=Path("/"))
 
 
 def unmade(folder: Path) -> None:
@@ -72,7 +72,8 @@ def _sized(
     held = image.exists() or (size is not None and options.images and images.possible() and not data.exists())
     if held:
         images.attach(image, data, size or 0)
-        shutil.rmtree(data / "lost+found", ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (data / "lost+found").rmdir()  # as mkfs left it; one that has something in it is the sandbox's
     _open_folder(folder, group, fresh=held and not any(data.iterdir()))
     enforced = size is None or held
     note = "" if enforced else _UNHELD.format(size=size)

@@ -13,9 +13,9 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from sandpool.local.descriptors import held, set_mode
 from sandpool.local.volumes.folders import PRIVATE, opened, private
 
-_PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _DEPTH = 24
 
 
@@ -101,10 +101,10 @@ def _open_up(within: int | None, name: Path | str) -> None:
     if os.geteuid() == 0:
         return
     try:
-        handle = os.open(name, _PATH_ONLY, dir_fd=within)
+        handle = held(os.fspath(name), within, os.O_DIRECTORY)
     except NotADirectoryError:
         return
     try:
-        os.chmod(f"/proc/self/fd/{handle}", PRIVATE)
+        set_mode(handle, PRIVATE)
     finally:
         os.close(handle)

@@ -54,6 +54,9 @@ class Volume:
 
     name: str
     path: Path | None = None
+    within: Path | None = (
+        None  # above `path`; from there on sandboxes can put links. None: `path` lies in a folder of ours, and is none
+    )
     tmpfs_size: int | None = None
     read_only: bool = False
     enforced: bool = True  # whether its size is held by the machine; if not, the pod says so

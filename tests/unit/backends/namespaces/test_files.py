@@ -10,6 +10,7 @@ import pytest
 from sandpool.local.backends.namespaces.forked import owners, removal, targets
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.host import copy_public, make_skeleton
+from sandpool.local.volumes.folders import opened
 
 ME = (os.geteuid(), os.getegid())
 
@@ -156,7 +157,8 @@ def test_owners_are_shifted_where_the_file_system_cannot_map_them(tmp_path: Path
     os.chown(top / "sub", 1000, 70000)
     os.chown(top / "sub" / "file", other + 7, other)
     for _ in range(2):  # again changes nothing
-        owners.shift_owners(str(top), base)
+        with opened(top) as folder:
+            owners.shift_owners(folder, base)
         found = {
             str(path.relative_to(top)): (path.lstat().st_uid - base, path.lstat().st_gid - base)
             for path in top.rglob("*")

@@ -12,7 +12,7 @@ from sandpool.local.backends.gvisor.config import Json
 from sandpool.local.backends.gvisor.forked import relay
 from sandpool.local.backends.namespaces.orders import etc_files
 from sandpool.local.backends.namespaces.orders import mount as mount_order
-from sandpool.local.backends.runtime import ContainerPlan, SandboxPlan, Stdio, User
+from sandpool.local.backends.runtime import ContainerPlan, Mount, SandboxPlan, Stdio, User
 
 EGRESS = "/egress"
 
@@ -32,12 +32,12 @@ def root(plan: SandboxPlan, skeleton: Path) -> Json:
     """The container that the others join: it keeps the sandbox, and carries what goes out."""
     program, folders = python()
     argv = relay_argv(plan.egress_port, program, Path(relay.__file__).read_text())
-    targets = [(EGRESS, str(plan.folder / "egress"), True), *((folder, folder, True) for folder in folders)]
-    mounts = [config.volume(n, target, read_only=fixed) for n, (target, _, fixed) in enumerate(targets)]
-    sources = [
-        {"target": target, "source": source, "volume": "", "within": None, "read_only": fixed, "owner": None}
-        for target, source, fixed in targets
-    ]  # fmt: skip
+    wanted = [
+        Mount(EGRESS, plan.folder / "egress", read_only=True),
+        *(Mount(folder, Path(folder), read_only=True, within=Path("/")) for folder in folders),
+    ]
+    mounts = [config.volume(number, each.target, read_only=each.read_only) for number, each in enumerate(wanted)]
+    sources = [mount_order(each, "") for each in wanted]
     described = config.sandbox_config(plan, argv, mounts)
     described["process"]["mounted"] = True
     return _root(described, plan, skeleton, (), host=True, mounts=sources, user="", groups=())

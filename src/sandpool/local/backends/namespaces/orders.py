@@ -77,9 +77,21 @@ def share(plan: SandboxPlan, ids: tuple[int, int, int], cgroups: list[Group]) ->
 
 
 def mount(each: Mount, volume: str) -> Message:
+    found: Message = {
+        "target": each.target, "source": None, "volume": volume, "read_only": each.read_only,
+        "owner": None if each.owner is None else (each.owner.uid, each.owner.gid),
+    }  # fmt: skip
+    return found if each.source is None else found | source(each.source, each.within, each.sub_path, make=each.make)
+
+
+def source(path: Path, within: Path | None = None, sub_path: str = "", *, make: bool = False) -> Message:
+    """Where to look for what is mounted, as forked/sources.py takes it."""
+    above = path.parent if within is None else within
+    if not path.is_relative_to(above):
+        raise NodeError("InvalidPath", f"{path} does not lie in {above}")
     return {
-        "target": each.target, "source": None if each.source is None else str(each.source), "volume": volume,
-        "within": None if each.within is None else str(each.within), "read_only": each.read_only, "owner": None if each.owner is None else (each.owner.uid, each.owner.gid),
+        "source": str(path), "within": str(above), "inside": str(path.relative_to(above)), "sub": sub_path, "make": make,
+        "ours": within is None,
     }  # fmt: skip
 
 

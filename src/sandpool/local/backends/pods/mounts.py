@@ -1,8 +1,7 @@
-"""What a container mounts: its volumes, each path confined to its volume, and the file for its last words."""
+"""What a container mounts: its volumes and the file for its last words. Pure: whoever mounts opens what is named here."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -38,9 +37,17 @@ def _mount(spec: ContainerSpec, wanted: VolumeMount, volumes: Mapping[str, Volum
         if wanted.sub_path:
             raise NodeError(_CONFIG, f"{where}: subPath cannot be used with a volume in memory; mount it whole")
         return Mount(target, volume=wanted.name, size=volume.tmpfs_size, read_only=read_only, owner=_owner(spec, pod))
-    source = below(volume.path, wanted.sub_path, where) if wanted.sub_path else volume.path
-    within = volume.path if wanted.sub_path else None
-    return Mount(target, source, wanted.name, read_only=read_only, owner=_owner(spec, pod), within=within)
+    return Mount(
+        target, volume.path, wanted.name, read_only=read_only, owner=_owner(spec, pod), within=volume.within,
+        sub_path=_sub_path(wanted.sub_path, where), make=not volume.read_only,
+    )  # fmt: skip
+
+
+def _sub_path(sub: str, where: str) -> str:
+    """Only its words are judged here: what it leads to is judged when it is opened, by whoever mounts it."""
+    if sub.startswith("/") or ".." in sub.split("/") or "\0" in sub:
+        raise NodeError(_CONFIG, f"{where}: subPath {sub!r} must be relative and without '..'; change it")
+    return "" if os.path.normpath(sub) == "." else sub
 
 
 def _owner(spec: ContainerSpec, pod: PodSecurityContext) -> User | None:
@@ -48,38 +55,3 @@ def _owner(spec: ContainerSpec, pod: PodSecurityContext) -> User | None:
     if uid is None and pod.fs_group is None:
         return None
     return User(uid or 0, pod.fs_group or 0)
-
-
-def below(root: Path, sub: str, where: str) -> Path:
-    """A path below the root, made as a folder if it is missing. Links are followed as long as they stay below: what has written to the
-    volume may have left any. The runtime opens the answer once more, following none."""
-    if sub.startswith("/") or ".." in sub.split("/"):
-        raise NodeError(_CONFIG, f"{where}: subPath {sub!r} must be relative and without '..'; change it")
-    try:
-        base = root.resolve(strict=True)
-        made = (base / sub).resolve()
-        if made != base and base not in made.parents:
-            raise NodeError(
-                _CONFIG, f"{where}: subPath {sub!r} leads out of the volume through a link; remove the link"
-            )
-        if not made.exists():
-            _make(base, made.relative_to(base))
-    except (OSError, RuntimeError) as error:
-        raise NodeError(_CONFIG, f"{where}: subPath {sub!r} cannot be used: {error}") from error
-    return made
-
-
-def _make(base: Path, relative: Path) -> None:
-    """Step by step from an open folder, following no link that appears meanwhile."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    folder = os.open(base, flags)
-    try:
-        for name in relative.parts:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, 0o777, dir_fd=folder)
-                os.chmod(name, 0o777, dir_fd=folder)  # noqa: S103  # whoever is given the volume may write there
-            inner = os.open(name, flags, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-    finally:
-        os.close(folder)

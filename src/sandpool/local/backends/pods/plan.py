@@ -1,4 +1,4 @@
-"""From a pod's spec, an image and the volumes to what a runtime is told. Pure but for paths below volumes."""
+"""From a pod's spec, an image and the volumes to what a runtime is told. Pure."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 
@@ -24,6 +25,8 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, ATTR_IDMAP = 0x01, 0x02, 0x04
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH, RESOLVE_IN_ROOT = 0x02, 0x04, 0x08, 0x10
+
+OPENAT2_TRIES = 64
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_SECCOMP = 1, 4, 8, 22
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 24, 38, 47
@@ -70,6 +73,11 @@ def setns(file: int, kind: int) -> None:
     _checked(_libc.setns(file, kind), "setns")
 
 
+def here(file: int) -> str:
+    """A path for calls that know nothing of open files."""
+    return f"/proc/self/fd/{file}"
+
+
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     data = os.fsencode(options) if options else None
     _checked(
@@ -108,8 +116,15 @@ def mount_setattr(tree: int, attributes: int, userns: int = 0, *, recursive: boo
 
 
 def openat2(folder: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
+    """Where somebody renames what is on the way, the kernel may be unable to tell whether `..` still stays inside: it is asked
+    again, and at last gives up."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve)
-    return _call("openat2", folder, os.fsencode(path), ctypes.c_char_p(how), len(how), what=path)
+    for _ in range(OPENAT2_TRIES):
+        try:
+            return _call("openat2", folder, os.fsencode(path), ctypes.c_char_p(how), len(how), what=path)
+        except BlockingIOError:
+            continue
+    raise OSError(errno.ELOOP, "what is on the way is moved all the time", path)
 
 
 def close_all_but(keep: set[int]) -> None:

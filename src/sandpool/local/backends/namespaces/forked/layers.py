@@ -10,13 +10,17 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from sandpool.local.backends.namespaces.forked import kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
+from sandpool.local.backends.namespaces.forked.sources import NO_LINKS, open_layer
+from sandpool.local.backends.namespaces.forked.targets import find
 
 MOST_LAYERS = 120
 FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
+HELD = os.O_PATH | os.O_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,13 @@ class Stage:
             kernel.mount("tmpfs", stage, "tmpfs", FLAGS, f"mode=0700,size={self._storage or 1 << 20}")
             os.chdir(stage)
 
-    def layer(self, path: str, *, mapped: bool = True) -> str:
-        """The name, here, under which a folder of the machine can be a layer."""
-        with doing(f"use the layer {path}"):
-            tree = kernel.open_tree(path)
+    def layer(self, folder: int, shown: str, *, mapped: bool = True) -> str:
+        """The name, here, under which an open folder of the machine can be a layer."""
+        with doing(f"use the layer {shown}"):
+            tree = kernel.open_tree("", folder=folder)
             try:
                 if mapped and self.ids.userns:
-                    map_owners(tree, self.ids.userns, path)
+                    map_owners(tree, self.ids.userns, shown)
                 name = self._place()
                 target = os.open(name, os.O_PATH | os.O_DIRECTORY)
                 kernel.move_mount(tree, target)
@@ -121,17 +125,41 @@ def map_owners(tree: int, userns: int, path: str) -> None:
 
 def host_root(stage: Stage, layers: Sequence[str], skeleton: str, files: Mapping[str, str]) -> str:
     """The machine's own programs below the layers: one overlay for what is ours, one for /usr."""
-    root = stage.overlay([*(stage.layer(path) for path in layers), stage.layer(skeleton)], "root", files)
-    above = [path for path in (f"{layer}/usr" for layer in layers) if os.path.isdir(path) and not os.path.islink(path)]
-    lower = [stage.layer(path) for path in (*above, f"{skeleton}/usr")]
-    stage.overlay([*lower, stage.layer("/usr", mapped=False)], "usr", {}, f"{root}/usr")
-    for name in split_folders():
-        with doing(f"use /{name}"):
-            kernel.mount(f"/{name}", f"{root}/{name}", "", kernel.MS_BIND)
-            kernel.mount(
-                f"/{name}", f"{root}/{name}", "", kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | FLAGS
-            )
+    with doing("use the machine's own programs"), ExitStack() as kept:
+        opened = [(path, _kept(kept, open_layer(path))) for path in layers]
+        opened.append((skeleton, _kept(kept, os.open(skeleton, HELD))))
+        root = stage.overlay([stage.layer(folder, path) for path, folder in opened], "root", files)
+        inside = _kept(kept, os.open(root, HELD))
+        lower = [
+            stage.layer(_kept(kept, usr), f"{path}/usr")
+            for path, folder in opened
+            if (usr := _own_folder(folder, "usr")) is not None
+        ]
+        lower.append(stage.layer(_kept(kept, os.open("/usr", HELD)), "/usr", mapped=False))
+        stage.overlay(lower, "usr", {}, kernel.here(_kept(kept, find(inside, "usr", HELD))))
+        for name in split_folders():
+            _lay_read_only(_kept(kept, os.open(f"/{name}", HELD)), _kept(kept, find(inside, name, HELD)))
     return root
+
+
+def _kept(files: ExitStack, file: int) -> int:
+    files.callback(os.close, file)
+    return file
+
+
+def _own_folder(layer: int, name: str) -> int | None:
+    """One that the layer itself has; a link is none."""
+    try:
+        return kernel.openat2(layer, name, HELD, NO_LINKS)
+    except OSError:
+        return None
+
+
+def _lay_read_only(source: int, target: int) -> None:
+    tree = kernel.open_tree("", folder=source)
+    kernel.mount_setattr(tree, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
+    kernel.move_mount(tree, target)
+    os.close(tree)
 
 
 def split_folders() -> list[str]:
@@ -141,4 +169,6 @@ def split_folders() -> list[str]:
 
 
 def image_root(stage: Stage, layers: Sequence[str], files: Mapping[str, str]) -> str:
-    return stage.overlay([stage.layer(path) for path in layers], "root", files)
+    with doing("use the layers of the image"), ExitStack() as kept:
+        lower = [stage.layer(_kept(kept, open_layer(path)), path) for path in layers]
+        return stage.overlay(lower, "root", files)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+
+from sandpool.local.descriptors import FOLDER, held, set_owner
 
 FIRST = 0x7000_0000  # 1,879,048,192: the ranges of sandboxes, handed out by slots.py
 EACH = 65536
+DEEPEST = 200  # what lies deeper stays whose it is: nobody needs it, and descriptors are few
 
 
 def shifted(owner: int, base: int) -> int:
@@ -17,17 +21,32 @@ def shifted(owner: int, base: int) -> int:
     return base + owner if owner < EACH else base
 
 
-def shift_owners(top: str, base: int) -> None:
-    """Of everything below, following no link. What disappears meanwhile does not matter."""
-    _shift(top, None, base, follow=True)
-    for _, folders, files, folder in os.fwalk(top):
-        for name in (*folders, *files):
+def shift_owners(top: int, base: int, *, below: bool = True) -> None:
+    """Of an open file or folder and, unless told otherwise, of everything below, following no link. What disappears meanwhile
+    does not matter; what is put in something's place is looked at as what it is."""
+    _shift(top, base)
+    if below and stat.S_ISDIR(os.fstat(top).st_mode):
+        _shift_below(top, base, DEEPEST)
+
+
+def _shift_below(held_folder: int, base: int, levels: int) -> None:
+    folder = os.open(".", FOLDER, dir_fd=held_folder)
+    try:
+        for name in os.listdir(folder) if levels else ():
             with contextlib.suppress(FileNotFoundError):
-                _shift(name, folder, base, follow=False)
+                file = held(name, folder)
+                try:
+                    _shift(file, base)
+                    if stat.S_ISDIR(os.fstat(file).st_mode):
+                        _shift_below(file, base, levels - 1)
+                finally:
+                    os.close(file)
+    finally:
+        os.close(folder)
 
 
-def _shift(name: str, folder: int | None, base: int, *, follow: bool) -> None:
-    found = os.stat(name, dir_fd=folder, follow_symlinks=follow)
+def _shift(file: int, base: int) -> None:
+    found = os.fstat(file)
     uid, gid = shifted(found.st_uid, base), shifted(found.st_gid, base)
     if (uid, gid) != (found.st_uid, found.st_gid):
-        os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=follow)
+        set_owner(file, uid, gid)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from sandpool.local.backends.namespaces.forked import cgroup_files
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
+from sandpool.local.descriptors import open_folder_anyway
 
 PATIENCE = 5.0
 PAUSE = 0.002
@@ -81,7 +82,7 @@ def _empty(top: int) -> None:
     while pending:
         with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
             name = pending.pop()
-            folder = _open_folder(top, name)
+            folder = open_folder_anyway(name, top)
             try:
                 for inner in _unlink_all(folder):
                     unique = f"{mark}-{moved}"
@@ -91,15 +92,6 @@ def _empty(top: int) -> None:
             finally:
                 os.close(folder)
             os.rmdir(name, dir_fd=top)
-
-
-def _open_folder(top: int, name: str) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    try:
-        return os.open(name, flags, dir_fd=top)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=top)  # a folder of ours: no link can be here any more
-        return os.open(name, flags, dir_fd=top)
 
 
 def _unlink_all(folder: int) -> list[str]:

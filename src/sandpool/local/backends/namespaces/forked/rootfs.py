@@ -13,7 +13,9 @@ from sandpool.local.backends.namespaces.forked import kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
 from sandpool.local.backends.namespaces.forked.layers import FLAGS, Ids, Stage, host_root, image_root, map_owners
 from sandpool.local.backends.namespaces.forked.owners import shift_owners
+from sandpool.local.backends.namespaces.forked.sources import open_source
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder
+from sandpool.local.descriptors import set_owner
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
@@ -59,16 +61,11 @@ def build(order: Order, ids: Ids, volumes: dict[int, int]) -> int:
     return terminals
 
 
-def here(file: int) -> str:
-    """A path for calls that know nothing of open files."""
-    return f"/proc/self/fd/{file}"
-
-
 def mount_proc(root: int, ids: Ids) -> None:
     """The processes of this pid namespace; what tells of the machine, or changes it, is hidden or read-only."""
     target = make_folder(root, "proc", ids.root)
     with doing("mount /proc; the machine's own /proc must be whole for that", "Proc"):
-        kernel.mount("proc", here(target), "proc", QUIET)
+        kernel.mount("proc", kernel.here(target), "proc", QUIET)
     os.close(target)
     proc = find(root, "proc", os.O_PATH | os.O_DIRECTORY)
     for name in HIDDEN:
@@ -92,7 +89,7 @@ def _cover(proc: int, name: str) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISDIR(os.fstat(place).st_mode):
-        kernel.mount("tmpfs", here(place), "tmpfs", QUIET | kernel.MS_RDONLY, "size=4k,nr_inodes=2,mode=0555")
+        kernel.mount("tmpfs", kernel.here(place), "tmpfs", QUIET | kernel.MS_RDONLY, "size=4k,nr_inodes=2,mode=0555")
     else:
         _lay_over("/dev/null", place)
     os.close(place)
@@ -109,7 +106,7 @@ def _lay_over(device: str, place: int) -> None:
 def mount_dev(root: int, ids: Ids) -> tuple[int, int]:
     """The open folder, which is to become read-only when all is mounted, and that of the terminals."""
     target = make_folder(root, "dev", ids.root)
-    kernel.mount("tmpfs", here(target), "tmpfs", kernel.MS_NOSUID | kernel.MS_NOEXEC, "size=64k,mode=0755")
+    kernel.mount("tmpfs", kernel.here(target), "tmpfs", kernel.MS_NOSUID | kernel.MS_NOEXEC, "size=64k,mode=0755")
     os.close(target)
     dev = find(root, "dev", os.O_PATH | os.O_DIRECTORY)
     for name in DEVICES:
@@ -119,13 +116,13 @@ def mount_dev(root: int, ids: Ids) -> tuple[int, int]:
     for name, leads_to in LINKS.items():
         os.symlink(leads_to, name, dir_fd=dev)
     shm = make_folder(dev, "shm", ids.root)
-    kernel.mount("tmpfs", here(shm), "tmpfs", QUIET, f"size={SHM_BYTES},mode=1777")
+    kernel.mount("tmpfs", kernel.here(shm), "tmpfs", QUIET, f"size={SHM_BYTES},mode=1777")
     os.close(shm)
     pts = make_folder(dev, "pts", ids.root)
     group = f",gid={ids.base + 5}" if ids.userns else ""
     kernel.mount(
         "devpts",
-        here(pts),
+        kernel.here(pts),
         "devpts",
         kernel.MS_NOSUID | kernel.MS_NOEXEC,
         f"newinstance,ptmxmode=0666,mode=0620{group}",
@@ -151,28 +148,17 @@ def place_mount(root: int, mount: Order, ids: Ids, volume: int | None) -> None:
 
 def bind(mount: Order, ids: Ids) -> tuple[int, bool]:
     """A copy of the mount at the source, and whether it is a folder."""
-    source = open_source(mount["source"], mount["within"])
+    source = open_source(mount)
     folder = stat.S_ISDIR(os.fstat(source).st_mode)
     owner = mount["owner"]
     if owner and ids.userns and not mount["read_only"]:
-        os.chown(here(source), *owner)
+        set_owner(source, *owner)
     tree = kernel.open_tree("", folder=source)
     if ids.userns:
         try:
             map_owners(tree, ids.userns, mount["source"])
         except Refused:
-            shift_owners(here(source), ids.base)
+            if mount["ours"] or not mount["read_only"]:
+                shift_owners(source, ids.base, below=mount["ours"])
     os.close(source)
     return tree, folder
-
-
-def open_source(path: str, within: str | None) -> int:
-    """Below `within` a sandbox may have put links: none is followed there, and nothing leads out."""
-    if within is None:
-        return os.open(path, os.O_PATH)
-    above = os.open(within, os.O_PATH | os.O_DIRECTORY)
-    try:
-        inside = os.path.relpath(path, os.path.realpath(within))
-        return kernel.openat2(above, inside, os.O_PATH, kernel.RESOLVE_NO_SYMLINKS | kernel.RESOLVE_BENEATH)
-    finally:
-        os.close(above)

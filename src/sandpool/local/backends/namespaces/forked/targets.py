@@ -7,6 +7,7 @@ import os
 
 from sandpool.local.backends.namespaces.forked import kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused
+from sandpool.local.descriptors import held, set_mode, set_owner
 
 INSIDE = kernel.RESOLVE_IN_ROOT | kernel.RESOLVE_NO_MAGICLINKS
 MOST_PARTS = 64
@@ -52,8 +53,11 @@ def make_file(root: int, path: str, owner: Owner) -> int:
             return find(root, "/".join(names))
         except FileNotFoundError:
             flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
-            os.close(os.open(names[-1], flags, 0o644, dir_fd=parent))
-            os.chown(names[-1], *owner, dir_fd=parent, follow_symlinks=False)
+            made = os.open(names[-1], flags, 0o644, dir_fd=parent)
+            try:
+                os.fchown(made, *owner)
+            finally:
+                os.close(made)
             return find(root, "/".join(names))
     except FileExistsError:
         raise Refused("InvalidPath", f"/{'/'.join(names)} is a link that leads nowhere") from None
@@ -75,14 +79,24 @@ def _step(root: int, here: int, inside: str, name: str, owner: Owner, mode: int)
     except FileExistsError:
         pass  # a link that leads nowhere, or somebody else was faster
     else:
-        os.chown(name, *owner, dir_fd=here, follow_symlinks=False)
+        _give(here, name, owner)
     try:
         made = find(root, inside, os.O_PATH | os.O_DIRECTORY)
     except FileNotFoundError:
         raise Refused("InvalidPath", f"/{inside} is a link that leads nowhere") from None
     if mode & 0o1000:
-        os.chmod(f"/proc/self/fd/{made}", mode)
+        set_mode(made, mode)
     return made
+
+
+def _give(here: int, name: str, owner: Owner) -> None:
+    """A folder that was just made, if it still is: below a volume, a sandbox may have put something else in its place."""
+    made = held(name, here, os.O_DIRECTORY)
+    try:
+        if os.fstat(made).st_uid == os.geteuid():
+            set_owner(made, *owner)
+    finally:
+        os.close(made)
 
 
 def read_small(root: int, path: str, most: int = 1 << 20) -> str:
