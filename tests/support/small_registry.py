@@ -120,6 +120,8 @@ class SmallRegistry:
     async def _blob(self, request: web.Request, wanted: str) -> web.StreamResponse:
         if wanted not in self.blobs:
             return web.Response(status=404)
+        if request.method == "HEAD":
+            return web.Response(headers={"Content-Length": str(len(self.blobs[wanted]))})
         if self.redirect:
             return web.Response(status=307, headers={"Location": f"{self.redirect}{request.path}"})
         content, start = self.blobs[wanted], 0

@@ -17,6 +17,7 @@ from sandpool.cli.durations import duration
 from sandpool.cli.exits import FAILED, NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
 from sandpool.cli.image_table import rows, size, table
+from sandpool.cli.node_flags import check_registries
 
 if TYPE_CHECKING:
     from sandpool.local.images.options import ImageOptions
@@ -60,16 +61,29 @@ def pull(
     ] = None,
     username: Annotated[str, Parameter(help="Log in as this user, with --password-stdin.")] = "",
     password_stdin: Annotated[bool, Parameter(negative="", help="Read the password from standard input.")] = False,
+    registry: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            help="HOST or HOST:PORT, beside the image's own registry and public ones, that it may redirect to or name as its token "
+            "service; repeatable.",
+        ),
+    ] = (),
     insecure_registry: Annotated[
         tuple[str, ...], Parameter(negative="", help="HOST or HOST:PORT that may be asked over plain http; repeatable.")
     ] = (),
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Pull an image from its registry, or look whether it has changed there. Prints its id."""
+    """Pull an image from its registry, or look whether it has changed there. Prints its id.
+
+    Every pod may use it afterwards, whatever login it took.
+    """
     logins = _logins(reference, auth_file, username, password_stdin)
+    check_registries(registry, insecure_registry)
+    allowed = ("public", _registry(reference), *registry)
 
     async def work() -> None:
-        async with _store(data_dir_, insecure_registries=insecure_registry) as store:
+        async with _store(data_dir_, registries=allowed, insecure_registries=insecure_registry) as store:
             with _progress() as told:
                 id_ = await store.pull(reference, logins, told)
         print(id_)
@@ -182,7 +196,6 @@ def _progress() -> Iterator[Callable[[str], object]]:
 def _logins(reference: str, auth_file: Path | None, username: str, password_stdin: bool) -> tuple[Credential, ...]:
     from sandpool.local.images.credentials import from_docker_config
     from sandpool.local.images.port import Credential
-    from sandpool.local.images.reference import parse_name
 
     if bool(username) != password_stdin:
         raise Exit(USAGE, "--username and --password-stdin go together")
@@ -192,8 +205,18 @@ def _logins(reference: str, auth_file: Path | None, username: str, password_stdi
         except ValueError as error:
             raise Exit(USAGE, f"--auth-file {auth_file}: {error}") from error
     if username:
-        return (Credential(parse_name(reference).registry, username, sys.stdin.readline().rstrip("\r\n")),)
+        return (Credential(_registry(reference), username, sys.stdin.readline().rstrip("\r\n")),)
     return ()
+
+
+def _registry(reference: str) -> str:
+    from sandpool.local.errors import NodeError
+    from sandpool.local.images.reference import parse_name
+
+    try:
+        return parse_name(reference).registry
+    except NodeError as error:
+        raise Exit(USAGE, error.message) from error
 
 
 def _bytes(text: str, flag: str) -> int:

@@ -52,7 +52,7 @@ def up(
     directory = data_dir(data_dir_)
     place.check()
     _check(otlp_endpoint)
-    defaults, pools = containers.defaults(), node.pools()
+    defaults, pools, images = containers.defaults(), node.pools(), node.images()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
@@ -72,7 +72,7 @@ def up(
             port=place.port,
             router_port=place.way_in,
             backend=node.backend,
-            images=node.images(),
+            images=images,
             volumes=node.volumes(),
             pools=pools,
             controllers=ControllerOptions(defaults=defaults),
