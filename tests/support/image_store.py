@@ -12,7 +12,6 @@ from sandpool.local.images.store import ImageStore
 from sandpool.loop.clock import Clock, SystemClock
 from support.image_merge import merge
 
-
 LOOPBACK = ("127.0.0.1:*", "127.0.0.2:*", "[::1]:*")
 """Where tests have their registries, on any port."""
 

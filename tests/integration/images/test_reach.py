@@ -169,7 +169,9 @@ async def test_a_public_name_that_means_this_machine(
         name = f"registry.example:{port}/tool:1"
         async with image_store(tmp_path / "i", ImageOptions(tls=client, attempts=1)) as store:
             said = await refusal(store, name)
-        assert said == f"image {name}: registry.example:{port} cannot be reached: it has no public address (tried 1 times)"
+        assert (
+            said == f"image {name}: registry.example:{port} cannot be reached: it has no public address (tried 1 times)"
+        )
         assert looked_up
         assert registry.seen == []
         if answer == "127.0.0.1":  # the same one is pulled from where the operator wrote it down with its port

@@ -153,7 +153,9 @@ def test_hosts_that_a_proxy_is_not_asked_for(host: str) -> None:
     assert within("registry.example", Reach.PUBLIC)
 
 
-@pytest.mark.parametrize("text", ["", ":5000", "a:b", "r.example:0", "r.example:70000", "http://r.example", "a:1:*", "[::"])
+@pytest.mark.parametrize(
+    "text", ["", ":5000", "a:b", "r.example:0", "r.example:70000", "http://r.example", "a:1:*", "[::"]
+)
 def test_entries_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="HOST"):
         parse_entry(text)

@@ -35,7 +35,6 @@ from sandpool.local.images.tree import empty_out
 from sandpool.local.images.unpack import keeps_owners
 from sandpool.local.images.worker import RECORD, ROOT
 
-
 _ACCESS = "access.json"  # of a layer
 _KEY_BYTES = 32
 

@@ -148,7 +148,7 @@ class Cluster:
                 http, used = await self._ready()
                 answer = await http.open_stream(method, path, (*used.headers, *headers), body, timeout)
             if not answer.ok:
-                raise _refused(Response(answer.status, answer.headers, await answer.all(1 << 20, timeout)))
+                raise _refused(Response(answer.status, answer.headers, await answer.beginning(timeout=timeout)))
         except BaseException:
             answer.leave()
             raise

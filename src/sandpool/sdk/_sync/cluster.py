@@ -150,7 +150,7 @@ class Cluster:
                 http, used = self._ready()
                 answer = http.open_stream(method, path, (*used.headers, *headers), body, timeout)
             if not answer.ok:
-                raise _refused(Response(answer.status, answer.headers, answer.all(1 << 20, timeout)))
+                raise _refused(Response(answer.status, answer.headers, answer.beginning(timeout=timeout)))
         except BaseException:
             answer.leave()
             raise
