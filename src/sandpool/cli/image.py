@@ -18,6 +18,7 @@ from sandpool.cli.exits import FAILED, NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
 from sandpool.cli.image_table import rows, size, table
 from sandpool.cli.node_flags import check_registries
+from sandpool.cli.sizes import byte_count
 
 if TYPE_CHECKING:
     from sandpool.local.images.options import ImageOptions
@@ -143,7 +144,7 @@ def prune(
 ) -> None:
     """Remove images that no pod uses: all of them, or those that --unused-for and --max-size say. Prints what went."""
     seconds = duration(unused_for, "--unused-for", zero=True) if unused_for else _FOREVER if max_size else 0.0
-    most = _bytes(max_size, "--max-size") if max_size else sys.maxsize
+    most = byte_count(max_size, "--max-size") if max_size else sys.maxsize
 
     async def work() -> None:
         from sandpool.local.images.prune import PruneRules
@@ -217,13 +218,3 @@ def _registry(reference: str) -> str:
         return parse_name(reference).registry
     except NodeError as error:
         raise Exit(USAGE, error.message) from error
-
-
-def _bytes(text: str, flag: str) -> int:
-    from sandpool.model.quantities import QuantityError, parse
-
-    try:
-        value = parse(text)
-    except QuantityError as error:
-        raise Exit(USAGE, f"{flag} {text!r} is not a size; write for example 500Mi or 20Gi") from error
-    return value.value

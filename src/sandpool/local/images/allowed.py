@@ -145,7 +145,7 @@ def within(host: str, reach: Reach) -> bool:
     """Whether a host, as it is written, may be within reach. For those that a proxy looks up this is all that is judged."""
     if reach is Reach.ANYWHERE:
         return True
-    if loopback(host) or host.rstrip(".").endswith((".localhost", "localhost")):
+    if loopback(host.rstrip(".")) or host.rstrip(".").endswith(".localhost"):
         return False
     try:
         return may_connect(ip_address(host), reach, lambda _: Route.NONE)

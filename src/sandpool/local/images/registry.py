@@ -138,7 +138,7 @@ class Registry:
             return (
                 "it has no public address"
                 if self._reach is Reach.PUBLIC
-                else "it has no address that may be connected to; for this machine's own the operator lists HOST:PORT"
+                else "its name is not known, or leads to this machine, for which the operator lists HOST:PORT"
             )
         return _words(error)
 
