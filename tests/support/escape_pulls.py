@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import msgspec
@@ -16,6 +15,7 @@ from sandpool.local.images.store import ImageStore
 from sandpool.loop.clock import SystemClock
 from sandpool.model.metadata import Uid
 from support.escape_world import PATIENCE, World
+from support.inner_service import InnerService, inner_service
 
 PORT = 5000
 # A registry of the tenant's own: it sends whoever asks to where its argument says.
@@ -32,37 +32,9 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_
 """
 
 
-class Service:
-    """Something on the machine's loopback that trusts whoever can reach it."""
-
-    def __init__(self, token: str) -> None:
-        self.came = 0
-        self.port = 0
-        self._token = token.encode()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.came += 1
-        writer.write(b"HTTP/1.1 418 %b\r\nContent-Length: 0\r\n\r\n" % self._token)
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-
-
-@contextlib.asynccontextmanager
-async def service(token: str) -> AsyncIterator[Service]:
-    made = Service(token)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
-        yield made
-    finally:
-        server.close()
-        await server.wait_closed()
-
-
 async def pulls_into_the_machine(world: World) -> None:
     """By the name of the image, by a redirect and by a token service: nobody is asked, and nothing is told."""
-    async with service(world.token) as inside:
+    async with inner_service(world.token) as inside:
         target = f"http://127.0.0.1:{inside.port}/v2/x/blobs/y"
         async with world.pod(world.workload(("python3", "-c", REGISTRY, target, str(PORT)), port=PORT)) as uid:
             seen = world.backend.look(uid)
@@ -110,7 +82,7 @@ def _told(seen: Running | None) -> bool:
     return isinstance(state, Waiting) and state.reason in ("ErrImagePull", "ImagePullBackOff")
 
 
-async def _proof(world: World, own: str, inside: Service) -> None:
+async def _proof(world: World, own: str, inside: InnerService) -> None:
     """With both of them listed, the same registry leads there."""
     options = ImageOptions(registries=(own, f"127.0.0.1:{inside.port}"), attempts=1)
     images = ImageStore(world.folder / "proof-of-pulls", SystemClock(), options)

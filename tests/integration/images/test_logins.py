@@ -103,7 +103,15 @@ async def test_redirected_blobs_are_asked_for_without_a_login(tmp_path: Path, lo
 
 
 @pytest.mark.parametrize(
-    "target", ["file:///etc/passwd?", "http://registry.example", "ftp://127.0.0.1", "http://[", "javascript:1//"]
+    "target",
+    [
+        "file:///etc/passwd?",
+        "http://registry.example",
+        "ftp://127.0.0.1",
+        "http://[",
+        "javascript:1//",
+        "http://u:p@127.0.0.1:1",
+    ],
 )
 async def test_redirects_that_are_refused(tmp_path: Path, target: str) -> None:
     async with small_registry(redirect=target) as registry, image_store(tmp_path / "images") as store:

@@ -12,7 +12,7 @@ from sandpool.local.images.port import Credential
 from sandpool.local.images.store import ImageStore
 from support.image_files import MadeImage, digest, file, make_image, write_oci_archive
 from support.image_store import files, image_store
-from support.small_registry import PASSWORD, USER, SmallRegistry, small_registry
+from support.small_registry import FIRST, PASSWORD, USER, SmallRegistry, small_registry
 
 SECRET = make_image([file("base", "b")], [file("secret", "of team a")])
 
@@ -67,9 +67,10 @@ async def test_what_is_said_does_not_tell_whether_it_is_here(tmp_path: Path) -> 
         assert said[:2] == said[2:]
 
 
-async def test_another_login_is_tried_at_the_registry(tmp_path: Path) -> None:
-    """It need not fetch what is here: the registry says that it may. And it survives a restart; the password is nowhere on disk."""
-    async with small_registry(login="basic") as registry:
+@pytest.mark.parametrize("ranges", [True, False], ids=["", "without ranges"])
+async def test_what_is_here_is_only_asked_about(tmp_path: Path, ranges: bool) -> None:
+    """The registry says that this login may have it. And it survives a restart; the password is nowhere on disk."""
+    async with small_registry(login="basic", ranges=ranges) as registry:
         name = put(registry, "team-a/tool")
         async with image_store(tmp_path / "i") as store:
             await store.take(name, holder="a", credentials=[Credential(registry.address, USER, PASSWORD)])
@@ -78,13 +79,22 @@ async def test_another_login_is_tried_at_the_registry(tmp_path: Path) -> None:
             await store.take(name, holder="b", policy="Never", credentials=alice(registry))
             assert registry.seen == []
             await store.take(name, holder="b", policy="Always", credentials=alice(registry))
-            asked = {(one.method, one.path.rpartition("/")[2]) for one in registry.seen}
+            asked = {(one.range, one.path.rpartition("/")[2]) for one in registry.seen}
             blobs = {digest(layer) for layer in SECRET.layers}
-            assert {word for method, word in asked if method == "HEAD"} == blobs
-            assert not blobs & {word for method, word in asked if method == "GET"}
+            assert {word for range_, word in asked if range_ == FIRST} == blobs
+            assert not blobs & {word for range_, word in asked if range_ != FIRST}
     for path in (tmp_path / "i").rglob("*"):
         if path.is_file():
             assert PASSWORD.encode() not in path.read_bytes()
+
+
+async def test_a_blob_that_the_registry_no_longer_gives_is_no_proof(tmp_path: Path) -> None:
+    """The manifest alone does not open what is here: it names a layer that this repository does not have any more."""
+    async with small_registry(login="basic") as registry, image_store(tmp_path / "i") as store:
+        name = put(registry, "team-a/tool")
+        await store.take(name, holder="a", credentials=alice(registry))
+        del registry.blobs[digest(SECRET.layers[1])]
+        assert await refused(store, name, "Always", alice(registry)) == "ErrImagePull"
 
 
 async def test_a_repository_that_was_opened_is_for_everybody(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +21,11 @@ from sandpool.loop.clock import SystemClock
 from support.image_files import file, make_image
 from support.image_store import image_store
 from support.impatient_clock import ImpatientClock
+from support.inner_service import inner_service
 from support.small_registry import PASSWORD, USER, SmallRegistry, small_registry
 
 IMAGE = make_image([file("a", "x")])
 SECRET = "a word of somebody else"
-
-
-class Victim:
-    """A service on loopback that is no registry: it counts who comes, and answers with what must not be told."""
-
-    def __init__(self, status: int) -> None:
-        self.came = 0
-        self.status = status
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.came += 1
-        await reader.readuntil(b"\r\n\r\n")
-        body = SECRET.encode()
-        writer.write(b"HTTP/1.1 %d %b\r\nContent-Length: %d\r\n\r\n%b" % (self.status, body, len(body), body))
-        writer.close()
-        await writer.wait_closed()
-
-
-@asynccontextmanager
-async def victim(status: int = 418) -> AsyncIterator[Victim]:
-    made = Victim(status)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
-        yield made
-    finally:
-        server.close()
-        await server.wait_closed()
 
 
 def put(registry: SmallRegistry) -> str:
@@ -89,7 +59,7 @@ async def test_this_machine_is_not_asked_unless_it_is_listed(tmp_path: Path, hos
 @pytest.mark.parametrize("status", [200, 302, 404, 500])
 async def test_a_registry_leads_nowhere_else(tmp_path: Path, where: str, status: int) -> None:
     """One that a tenant runs, even if it is listed: what is beside it is not reached, and nothing is told of it."""
-    async with victim(status) as beside, small_registry("127.64.0.9") as registry:
+    async with inner_service(SECRET, status) as beside, small_registry("127.64.0.9") as registry:
         target = f"http://127.0.0.1:{beside.port}"
         if where == "redirect":
             registry.redirect = target
@@ -105,7 +75,7 @@ async def test_a_registry_leads_nowhere_else(tmp_path: Path, where: str, status:
 
 
 async def test_what_answers_after_a_redirect_is_not_told(tmp_path: Path) -> None:
-    async with victim(418) as beside, small_registry() as registry:
+    async with inner_service(SECRET) as beside, small_registry() as registry:
         registry.redirect = f"http://127.0.0.1:{beside.port}"
         options = ImageOptions(registries=(registry.address, f"127.0.0.1:{beside.port}"), attempts=1)
         async with image_store(tmp_path / "i", options) as store:
@@ -184,7 +154,7 @@ async def test_a_public_name_that_means_this_machine(
 @pytest.mark.parametrize("reach", [Reach.PUBLIC, Reach.OTHERS])
 async def test_no_connection_is_made_out_of_reach(host: str, reach: Reach) -> None:
     """The last wall: whatever was thought of the name, the socket is not made."""
-    async with victim() as beside, Lines(ImageOptions()) as lines:
+    async with inner_service(SECRET) as beside, Lines(ImageOptions()) as lines:
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
             await lines.to(reach, proxied=False).get(f"http://{host}:{beside.port}/")
         assert isinstance(caught.value.os_error, OutOfReach)
@@ -195,7 +165,7 @@ async def test_no_connection_is_made_out_of_reach(host: str, reach: Reach) -> No
 
 async def test_a_proxy_is_not_asked_for_this_machine(tmp_path: Path) -> None:
     """It would look at home, too."""
-    async with victim() as proxy:
+    async with inner_service(SECRET) as proxy:
         options = ImageOptions(proxies={"https": f"http://127.0.0.1:{proxy.port}"}, attempts=1)
         async with image_store(tmp_path / "i", options) as store:
             for host in ("127.1", "0x7f000001.0x1", "a.localhost", "10.1.2.3", "169.254.169.254:443"):

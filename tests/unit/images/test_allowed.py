@@ -48,6 +48,7 @@ def route(address: Address) -> Route:
         ("python:3.12", ("localhost:5000",), Reach.NOWHERE),
         ("python:3.12", ("docker.io",), Reach.OTHERS),
         ("python:3.12", ("registry-1.docker.io",), Reach.OTHERS),
+        ("python:3.12", ("auth.docker.io",), Reach.NOWHERE),
         ("r.example/tool", ("r.example",), Reach.OTHERS),
         ("r.example:443/tool", ("r.example",), Reach.OTHERS),
         ("r.example:22/tool", ("r.example",), Reach.NOWHERE),

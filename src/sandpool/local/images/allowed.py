@@ -20,6 +20,7 @@ from sandpool.local.network.route import Route
 PUBLIC = "public"
 _EVERY, _DEFAULT = -1, 0  # ports of an entry
 _PORTS = {"https": 443, "http": 80}
+_DOCKER_HUB = ("index.docker.io", "registry-1.docker.io")
 _COMPANIONS = {
     "docker.io": ("registry-1.docker.io", "auth.docker.io", "production.cloudflare.docker.com"),
     "ghcr.io": ("pkg-containers.githubusercontent.com",),
@@ -67,7 +68,7 @@ def parse_entry(text: str) -> Entry:
         raise ValueError("write HOST, HOST:PORT or HOST:*, such as registry.example.com or localhost:5000")
     port = found.removeprefix(host_with_brackets(found)).removeprefix(":")
     number = _EVERY if every else int(port) if port else _DEFAULT
-    host = "docker.io" if host_of(found) in _COMPANIONS["docker.io"] else host_of(found)
+    host = "docker.io" if host_of(found) in _DOCKER_HUB else host_of(found)
     return Entry(host, number, path.strip("/"), Reach.OTHERS if number == _DEFAULT else Reach.ANYWHERE)
 
 

@@ -82,7 +82,9 @@ class RegistrySource:
         return self._registry.used
 
     async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
-        return provider(self._name, layer.digest) in access.providers and await self._registry.has(layer.digest)
+        return provider(self._name, layer.digest) in access.providers and await self._registry.has(
+            layer.digest, layer.size
+        )
 
     def grants(self, layer: LayerSource) -> LayerAccess:
         if self.public:

@@ -59,15 +59,18 @@ class Registry:
     async def config(self, digest: str) -> bytes:
         return (await self._small(f"blobs/{digest}", "*/*", f"config {digest}"))[0]
 
-    async def has(self, digest: str) -> bool:
-        """Whether the registry lets this login have a blob, without fetching it."""
+    async def has(self, digest: str, size: int) -> bool:
+        """Whether the registry lets this login have a blob: its first byte, and the size of all of it. HEAD would not do: where
+        blobs are stored elsewhere, it is often answered by a redirect to what can only be read."""
+        headers = {"Accept": "*/*", "Range": "bytes=0-0"}
         try:
             with self._telling():
-                response = await self._ask(self._base.join(URL(f"blobs/{digest}", encoded=True)), {}, "HEAD")
-            async with response:
-                return response.status == 200 or response.status in _REDIRECTS
+                response = await self._ask(self._base.join(URL(f"blobs/{digest}", encoded=True)), headers)
         except (Broken, NotAllowed):
             return False
+        response.close()  # whoever ignores the range sends all of it
+        whole = response.headers.get("Content-Range", "") if response.status == 206 else ""
+        return whole == f"bytes 0-0/{size}" or (response.status == 200 and response.content_length == size)
 
     async def _small(self, path: str, accept: str, what: str) -> tuple[bytes, str]:
         most = self._options.limits.manifest
@@ -108,10 +111,10 @@ class Registry:
             await self._check(response, what)
             yield response
 
-    async def _ask(self, url: URL, headers: dict[str, str], method: str = "GET") -> aiohttp.ClientResponse:
+    async def _ask(self, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
         """Logs in when it is told to, once."""
         used = self._authorization
-        response = await self._follow(method, url, headers, used)
+        response = await self._follow(url, headers, used)
         if response.status != 401 or _origin(response.url) != self._own:
             return response
         asked = challenges(response.headers.getall("WWW-Authenticate", []))
@@ -119,7 +122,7 @@ class Registry:
         async with self._login:
             if self._authorization == used:  # else another request has just done it
                 self._authorization = await self._log_in(asked)
-        return await self._follow(method, url, headers, self._authorization)
+        return await self._follow(url, headers, self._authorization)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -142,14 +145,12 @@ class Registry:
             )
         return _words(error)
 
-    async def _follow(
-        self, method: str, url: URL, headers: dict[str, str], authorization: str
-    ) -> aiohttp.ClientResponse:
+    async def _follow(self, url: URL, headers: dict[str, str], authorization: str) -> aiohttp.ClientResponse:
         """Redirects are followed here, because only here it is known whom the authorization is for, and where they may lead."""
         reach, sent = self._reach, headers | ({"Authorization": authorization} if authorization else {})
         for _ in range(_MOST_REDIRECTS + 1):
-            response = await self._send(method, url, sent, reach)
-            if response.status not in _REDIRECTS or method == "HEAD":
+            response = await self._send(url, sent, reach)
+            if response.status not in _REDIRECTS:
                 return response
             response.release()
             before, location = url, response.headers.get("Location", "")
@@ -167,14 +168,16 @@ class Registry:
         raise pull_error(str(self._name), f"{self._name.registry} redirects more than {_MOST_REDIRECTS} times")
 
     def _hop(self, here: URL, to: URL) -> Reach:
+        if to.user is not None or to.password is not None:
+            return Reach.NOWHERE  # it would be sent as a login
         return hop_reach(self._reach, self._name, _origin(here), _origin(to), self._options)
 
-    async def _send(self, method: str, url: URL, headers: dict[str, str], reach: Reach) -> aiohttp.ClientResponse:
+    async def _send(self, url: URL, headers: dict[str, str], reach: Reach) -> aiohttp.ClientResponse:
         if reach is Reach.NOWHERE or not within(url.host or "", reach):
             raise OutOfReach(errno.EACCES, os.strerror(errno.EACCES))
         proxy = self._proxy(url)
         http = self._lines.to(reach, proxied=proxy is not None)
-        return await http.request(method, url, headers=headers, allow_redirects=False, proxy=proxy)
+        return await http.get(url, headers=headers, allow_redirects=False, proxy=proxy)
 
     def _proxy(self, url: URL) -> str | None:
         host, proxies = url.host or "", dict(self._options.proxies)
@@ -211,7 +214,7 @@ class Registry:
                 )
             headers["Authorization"] = _basic(self._credential)
             self.used = self._credential
-        response = await self._send("GET", realm.update_query(query), headers, reach)
+        response = await self._send(realm.update_query(query), headers, reach)
         async with response:
             if response.status in (400, 401, 403):
                 raise NotAllowed("its token service does not accept the login")
