@@ -70,7 +70,7 @@ async def test_a_registry_leads_nowhere_else(tmp_path: Path, where: str, status:
                 for login in (False, True):
                     said = await refusal(store, put(registry), login)
                     assert SECRET not in said
-                    assert str(status) not in said.replace(target, "").replace(registry.address, "")
+                    assert f" {status}" not in said
         assert beside.came == 0
 
 
@@ -82,7 +82,7 @@ async def test_what_answers_after_a_redirect_is_not_told(tmp_path: Path) -> None
             said = await refusal(store, put(registry))
         assert beside.came == 1
         assert SECRET not in said
-        assert "418" not in said.replace(registry.address, "")
+        assert " 418" not in said
 
 
 async def test_what_is_no_registry_is_not_quoted(tmp_path: Path) -> None:
