@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         FileError,
         FileExists,
         FileNotFound,
+        FileTooLarge,
         NoSpace,
         NotConfigured,
         NotReady,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         SandboxNotFound,
         Suspended,
         TimedOut,
+        TooLarge,
     )
     from sandpool.sdk.values import Change, Exit, FileInfo, Output, ProcessInfo, Result, Transfer
 
@@ -85,6 +87,7 @@ __all__ = [
     "FileExists",
     "FileInfo",
     "FileNotFound",
+    "FileTooLarge",
     "Files",
     "NoSpace",
     "NotConfigured",
@@ -108,6 +111,7 @@ __all__ = [
     "Suspended",
     "Terminal",
     "TimedOut",
+    "TooLarge",
     "Transfer",
     "Unreachable",
     "Watch",
@@ -154,6 +158,7 @@ _PLACES = {
         "FileError",
         "FileExists",
         "FileNotFound",
+        "FileTooLarge",
         "NoSpace",
         "NotConfigured",
         "NotReady",
@@ -166,6 +171,7 @@ _PLACES = {
         "SandboxNotFound",
         "Suspended",
         "TimedOut",
+        "TooLarge",
     ),
     "sandpool.sdk.values": (
         "Change",

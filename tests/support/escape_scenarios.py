@@ -11,11 +11,21 @@ from support import (
     escape_mounts,
     escape_own_kernel,
     escape_proofs,
+    escape_pulls,
     escape_volumes,
 )
 from support.escape_world import World
 
-THEMES = (escape_limits, escape_lifetime, escape_volumes, escape_mounts, escape_boxd, escape_own_kernel, escape_proofs)
+THEMES = (
+    escape_limits,
+    escape_lifetime,
+    escape_volumes,
+    escape_mounts,
+    escape_boxd,
+    escape_pulls,
+    escape_own_kernel,
+    escape_proofs,
+)
 SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
     each.__name__: each for theme in THEMES for each in theme.SCENARIOS
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from sandpool.local.images.options import ImageOptions
@@ -11,11 +12,17 @@ from sandpool.local.images.store import ImageStore
 from sandpool.loop.clock import Clock, SystemClock
 from support.image_merge import merge
 
+LOOPBACK = ("127.0.0.1:*", "127.0.0.2:*", "[::1]:*")
+"""Where tests have their registries, on any port."""
+
 
 @asynccontextmanager
 async def image_store(
     folder: Path, options: ImageOptions = ImageOptions(), clock: Clock | None = None
 ) -> AsyncIterator[ImageStore]:
+    """With the options as they are by default, registries on loopback are allowed as well."""
+    if options.registries == ImageOptions().registries:
+        options = replace(options, registries=(*options.registries, *LOOPBACK))
     store = ImageStore(folder, clock or SystemClock(), options)
     others = set(folder.glob("processes/*"))
     await store.open()

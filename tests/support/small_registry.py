@@ -17,6 +17,7 @@ from aiohttp import web
 from support.image_files import digest
 
 USER, PASSWORD, TOKEN = "alice", "s3cret:with-colon", "the-token"
+FIRST = "bytes=0-0"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -123,6 +124,8 @@ class SmallRegistry:
         if self.redirect:
             return web.Response(status=307, headers={"Location": f"{self.redirect}{request.path}"})
         content, start = self.blobs[wanted], 0
+        if self.ranges and request.headers.get("Range", "") == FIRST:
+            return web.Response(status=206, body=content[:1], headers={"Content-Range": f"bytes 0-0/{len(content)}"})
         if self.ranges and (asked := re.fullmatch(r"bytes=(\d+)-", request.headers.get("Range", ""))):
             start = int(asked[1])
         headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}

@@ -17,6 +17,8 @@ from sandpool.cli.durations import duration
 from sandpool.cli.exits import FAILED, NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
 from sandpool.cli.image_table import rows, size, table
+from sandpool.cli.node_flags import check_registries
+from sandpool.cli.sizes import byte_count
 
 if TYPE_CHECKING:
     from sandpool.local.images.options import ImageOptions
@@ -60,16 +62,29 @@ def pull(
     ] = None,
     username: Annotated[str, Parameter(help="Log in as this user, with --password-stdin.")] = "",
     password_stdin: Annotated[bool, Parameter(negative="", help="Read the password from standard input.")] = False,
+    registry: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            help="HOST or HOST:PORT, beside the image's own registry and public ones, that it may redirect to or name as its token "
+            "service; repeatable.",
+        ),
+    ] = (),
     insecure_registry: Annotated[
         tuple[str, ...], Parameter(negative="", help="HOST or HOST:PORT that may be asked over plain http; repeatable.")
     ] = (),
     data_dir_: DataDirFlag = None,
 ) -> None:
-    """Pull an image from its registry, or look whether it has changed there. Prints its id."""
+    """Pull an image from its registry, or look whether it has changed there. Prints its id.
+
+    Every pod may use it afterwards, whatever login it took.
+    """
     logins = _logins(reference, auth_file, username, password_stdin)
+    check_registries(registry, insecure_registry)
+    allowed = ("public", _registry(reference), *registry)
 
     async def work() -> None:
-        async with _store(data_dir_, insecure_registries=insecure_registry) as store:
+        async with _store(data_dir_, registries=allowed, insecure_registries=insecure_registry) as store:
             with _progress() as told:
                 id_ = await store.pull(reference, logins, told)
         print(id_)
@@ -129,7 +144,7 @@ def prune(
 ) -> None:
     """Remove images that no pod uses: all of them, or those that --unused-for and --max-size say. Prints what went."""
     seconds = duration(unused_for, "--unused-for", zero=True) if unused_for else _FOREVER if max_size else 0.0
-    most = _bytes(max_size, "--max-size") if max_size else sys.maxsize
+    most = byte_count(max_size, "--max-size") if max_size else sys.maxsize
 
     async def work() -> None:
         from sandpool.local.images.prune import PruneRules
@@ -182,7 +197,6 @@ def _progress() -> Iterator[Callable[[str], object]]:
 def _logins(reference: str, auth_file: Path | None, username: str, password_stdin: bool) -> tuple[Credential, ...]:
     from sandpool.local.images.credentials import from_docker_config
     from sandpool.local.images.port import Credential
-    from sandpool.local.images.reference import parse_name
 
     if bool(username) != password_stdin:
         raise Exit(USAGE, "--username and --password-stdin go together")
@@ -192,15 +206,15 @@ def _logins(reference: str, auth_file: Path | None, username: str, password_stdi
         except ValueError as error:
             raise Exit(USAGE, f"--auth-file {auth_file}: {error}") from error
     if username:
-        return (Credential(parse_name(reference).registry, username, sys.stdin.readline().rstrip("\r\n")),)
+        return (Credential(_registry(reference), username, sys.stdin.readline().rstrip("\r\n")),)
     return ()
 
 
-def _bytes(text: str, flag: str) -> int:
-    from sandpool.model.quantities import QuantityError, parse
+def _registry(reference: str) -> str:
+    from sandpool.local.errors import NodeError
+    from sandpool.local.images.reference import parse_name
 
     try:
-        value = parse(text)
-    except QuantityError as error:
-        raise Exit(USAGE, f"{flag} {text!r} is not a size; write for example 500Mi or 20Gi") from error
-    return value.value
+        return parse_name(reference).registry
+    except NodeError as error:
+        raise Exit(USAGE, error.message) from error

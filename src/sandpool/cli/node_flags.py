@@ -49,10 +49,21 @@ class NodeFlags:
         tuple[Path, ...],
         Parameter(negative="", help="A folder below which root file systems may be used as images, as dir:/PATH."),
     ] = ()
+    registry: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            help="HOST, HOST:PORT or HOST:*, with /PATH or without: a registry that images may be pulled from. May be repeated. The word "
+            "public stands for every registry at a public address with TLS, and is the default. This machine's own addresses are reached "
+            "only where they are listed with a port, such as localhost:5000.",
+        ),
+    ] = ("public",)
     insecure_registry: Annotated[
         tuple[str, ...],
         Parameter(
-            negative="", help="HOST or HOST:PORT of a registry that may be asked without TLS. Loopback always may."
+            negative="",
+            help="HOST or HOST:PORT of a registry that images may be pulled from, and without TLS. What is listed with --registry on "
+            "loopback needs no TLS either.",
         ),
     ] = ()
     pool: Annotated[
@@ -75,6 +86,7 @@ class NodeFlags:
             f"--backend={self.backend}",
             *(f"--allow-host-path={path.absolute()}" for path in self.allow_host_path),
             *(f"--allow-image-folder={path.absolute()}" for path in self.allow_image_folder),
+            *(f"--registry={name}" for name in self.registry),
             *(f"--insecure-registry={name}" for name in self.insecure_registry),
             *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
             *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
@@ -115,8 +127,12 @@ class NodeFlags:
 
         from sandpool.local.images.options import ImageOptions
 
+        check_registries(self.registry, self.insecure_registry)
         return ImageOptions(
-            allowed_folders=self.allow_image_folder, insecure_registries=self.insecure_registry, proxies=getproxies()
+            allowed_folders=self.allow_image_folder,
+            registries=self.registry,
+            insecure_registries=self.insecure_registry,
+            proxies=getproxies(),
         )
 
     def volumes(self) -> VolumeOptions:
@@ -127,6 +143,16 @@ class NodeFlags:
 
 def _lies_in(path: Path, folder: Path) -> bool:
     return path.absolute().is_relative_to(folder.absolute()) or path.resolve().is_relative_to(folder.resolve())
+
+
+def check_registries(registries: tuple[str, ...], insecure: tuple[str, ...]) -> None:
+    """Exit for a mistake."""
+    from sandpool.local.images.allowed import PUBLIC, trouble
+
+    if wrong := trouble(registries):
+        raise Exit(USAGE, f"--registry {wrong}, or the word {PUBLIC}")
+    if wrong := trouble(insecure) or (repr(PUBLIC) + ": name each registry" if PUBLIC in insecure else ""):
+        raise Exit(USAGE, f"--insecure-registry {wrong}")
 
 
 def _sized(text: str) -> tuple[str, int]:

@@ -53,7 +53,7 @@ def up(
     place.check()
     node.check(directory.root)
     _check(otlp_endpoint)
-    defaults, pools = containers.defaults(), node.pools()
+    defaults, pools, images = containers.defaults(), node.pools(), node.images()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
@@ -73,7 +73,7 @@ def up(
             port=place.port,
             router_port=place.way_in,
             backend=node.backend,
-            images=node.images(),
+            images=images,
             volumes=node.volumes(),
             pools=pools,
             controllers=ControllerOptions(defaults=defaults),

@@ -11,10 +11,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from sandpool.kube.errors import Unreadable
-from sandpool.sdk.errors import RouterError
+from sandpool.sdk.errors import RouterError, TooLarge
+
+MOST_VALUES = 4_000_000
+"""Values in one answer: each takes much more room than the two bytes that name it. A folder of 100,000 entries has a million."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:
+    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise TooLarge(f"an answer of the sandbox's daemon has more than {MOST_VALUES} values", MOST_VALUES)
     try:
         value = json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):

@@ -21,6 +21,8 @@ class Capture:
         self._left_out = 0
 
     def add(self, data: bytes) -> None:
+        if not data:
+            return  # nothing, said any number of times, takes no room
         room = self._head_limit - self._head_size
         if room > 0:
             self._append(self._head, data[:room])

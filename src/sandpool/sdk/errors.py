@@ -15,6 +15,7 @@ SandpoolError                          kube/errors.py: ApiError (what an API ser
     ├── Released                       this handle was released or closed
     ├── Denied                         the credential is not known, or may not do this
     ├── RouterError(status, code)      another refusal of the router or of the daemon in the sandbox
+    ├── TooLarge(limit)                more came than is held in memory
     ├── CommandError
     │   ├── CommandFailed(exit_code, stdout, stderr)
     │   ├── CommandTimeout             with what it had said; also TimeoutError
@@ -24,6 +25,7 @@ SandpoolError                          kube/errors.py: ApiError (what an API ser
         ├── FileNotFound               also FileNotFoundError
         ├── FileExists                 something is there already, or a folder is not empty; also FileExistsError
         ├── FileDenied                 also PermissionError
+        ├── FileTooLarge(limit)        also TooLarge
         └── NoSpace                    the sandbox's disk is full, or the file is too large
 """
 
@@ -109,6 +111,14 @@ class RouterError(SandboxError):
         self.code = code
 
 
+class TooLarge(SandboxError):
+    """More came than may be held in memory, or than was allowed. `limit` is how many bytes were; the message says what to call instead."""
+
+    def __init__(self, message: str, limit: int = 0) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
 class CommandError(SandboxError):
     """Something about a command or a process."""
 
@@ -162,3 +172,12 @@ class FileDenied(FileError, PermissionError):
 
 class NoSpace(FileError):
     """The sandbox's disk is full, or the file is too large."""
+
+
+class FileTooLarge(FileError, TooLarge):
+    """A file, or a folder that is downloaded, has more bytes than were allowed: `max_bytes` allows more, and `open`, `read_into` and
+    `download` hold nothing in memory."""
+
+    def __init__(self, message: str, path: str = "", limit: int = 0) -> None:
+        FileError.__init__(self, message, path)
+        self.limit = limit

@@ -18,6 +18,8 @@ from sandpool.sdk.tar_reader import BadArchive, Member, TarReader
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_NAME = 4096
+_NAME, _MOST_NAMES = 100, 128 << 20
+"""Bytes that a name takes beside its letters, and of all names that are kept until the end."""
 _LATEST = 1 << 40
 """Seconds since 1970 that every file system can say."""
 
@@ -25,8 +27,14 @@ _LATEST = 1 << 40
 class Extraction:
     """Use it as a context manager; `feed` it the archive; then `finish`."""
 
-    def __init__(self, destination: str, told: Callable[[int], object] = lambda size: None) -> None:
-        """`told` hears how many bytes of content were written each time."""
+    def __init__(
+        self,
+        destination: str,
+        told: Callable[[int], object] = lambda size: None,
+        allowed: Callable[[int], object] = lambda size: None,
+    ) -> None:
+        """`told` hears how many bytes of content were written each time; `allowed` hears before that how many there will be in all,
+        and raises if that is too much."""
         os.makedirs(destination, exist_ok=True)
         self._top = os.open(destination, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._reader = TarReader()
@@ -34,7 +42,10 @@ class Extraction:
         self._member: Member | None = None
         self._left = 0
         self._folder_modes: list[tuple[str, int]] = []
+        self._promised = 0  # bytes of content, also of what is left out
+        self._names = 0  # bytes of the names that are remembered
         self._told = told
+        self._allowed = allowed
         self.files = 0
         self.size = 0
         self.skipped: list[str] = []
@@ -64,6 +75,8 @@ class Extraction:
 
     def _begin(self, member: Member) -> None:
         self._close_file()
+        self._promised += member.size
+        self._allowed(self._promised)
         names = _checked(member.name)
         if not names:
             if member.type != "directory":
@@ -71,13 +84,21 @@ class Extraction:
             return
         if member.type == "directory":
             os.close(self._walk(names))
-            self._folder_modes.append(("/".join(names), member.mode & TAKEN))
+            self._folder_modes.append((self._remembered("/".join(names)), member.mode & TAKEN))
         elif member.type == "file":
             self._begin_file(names, member)
         elif member.type == "symlink" and _stays_inside(names, member.target):
             self._link(names, member.target)
         else:
-            self.skipped.append(member.name)
+            self.skipped.append(self._remembered(member.name))
+
+    def _remembered(self, name: str) -> str:
+        self._names += len(name) + _NAME
+        if self._names > _MOST_NAMES:
+            raise BadArchive(
+                "it has too many folders, and members that are left out, with long names; copy parts of it"
+            )
+        return name
 
     def _begin_file(self, names: list[str], member: Member) -> None:
         folder = self._walk(names[:-1])

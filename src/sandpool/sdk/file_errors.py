@@ -8,6 +8,7 @@ from sandpool.sdk.errors import (
     FileError,
     FileExists,
     FileNotFound,
+    FileTooLarge,
     NoSpace,
     RouterError,
 )
@@ -36,3 +37,14 @@ def lost(error: Unreachable, sandbox: str, path: str) -> Unreachable:
 def file_error(error: RouterError, path: str) -> FileError:
     kind, hint = _CLASSES.get(error.code, (FileError, ""))
     return kind(f"{error}{hint}", path)
+
+
+def fits(path: str, size: int, limit: int | None) -> None:
+    """FileTooLarge if it does not."""
+    if limit is not None and size > limit:
+        raise FileTooLarge(
+            f"{path!r} has more than the {limit} bytes that are allowed; allow more with `max_bytes`, read a part of it with `length`, or use "
+            "`files.open`, `read_into` or `download`, which hold nothing in memory",
+            path,
+            limit,
+        )

@@ -28,7 +28,7 @@ _BY_CODE: dict[str, type[SandboxError]] = {
 
 def refusal(status: int, body: bytes, sandbox: str) -> SandboxError:
     """`sandbox` is what was asked for, for messages: `sandbox default/python-x7k2`."""
-    words = _object(body)
+    words = _object(body) if len(body) <= LONGEST else {}
     code, message = str(words.get("code", ""))[:100], printable(str(words.get("message") or words.get("detail") or ""))
     if "detail" in words:
         kind = _BY_CODE.get(code)

@@ -20,6 +20,9 @@ _TYPES: Final[dict[bytes, MemberType]] = {
     tarfile.REGTYPE: "file", tarfile.AREGTYPE: "file", tarfile.DIRTYPE: "directory", tarfile.SYMTYPE: "symlink",
 }  # fmt: skip
 
+_READ: Final = frozenset(("path", "linkpath", "size"))
+_SPARSE: Final = "GNU.sparse."
+
 
 class BadArchive(ValueError):
     """These bytes are no tar archive, or one that is not accepted."""
@@ -122,12 +125,14 @@ class TarReader:
         elif kind == tarfile.GNUTYPE_LONGLINK:
             self._known["linkpath"] = _text(data.rstrip(b"\0"))
         elif kind == tarfile.XHDTYPE:
-            self._known |= _records(data)
+            records = _records(data)
+            if any(key.startswith(_SPARSE) for key in records):
+                raise BadArchive("sparse members are not read")
+            # Nothing else is kept: any number of heads may come before a member.
+            self._known |= {key: records[key] for key in _READ & records.keys()}
 
     def _described(self, head: tarfile.TarInfo) -> Member:
         known = self._known
-        if any(key.startswith("GNU.sparse.") for key in known):
-            raise BadArchive("sparse members are not read")
         size = known.get("size")
         if size is not None and not (size.isascii() and size.isdigit() and len(size) < 19):
             raise BadArchive(f"the size {size[:40]!r} is no number")

@@ -18,6 +18,8 @@ Command = str | list[str] | tuple[str, ...]
 
 DEFAULT_MAX_OUTPUT = 16 << 20
 """Bytes of stdout, and as many of stderr, that a Result holds unless told otherwise."""
+DEFAULT_MAX_BYTES = 64 << 20
+"""Bytes of a file that `files.read` holds unless told otherwise."""
 LONGEST_ID = 64
 
 

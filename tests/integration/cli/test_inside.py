@@ -196,6 +196,10 @@ def test_files_by_pipes(env: dict[str, str], claim: str) -> None:
     data = os.urandom(300_000)
     assert sandpool(env, "cp", "-", f"{claim}:piped", input=data).returncode == 0
     assert sandpool(env, "cp", f"{claim}:piped", "-").stdout == data
+    refused = sandpool(env, "cp", f"{claim}:piped", "-", "--max-size", "1Ki")
+    assert (refused.returncode, refused.stdout) == (1, b"")
+    assert b"more than the 1024 bytes" in refused.stderr
+    assert sandpool(env, "cp", "-", f"{claim}:piped", "--max-size", "1Ki", input=b"").returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,15 @@ async def test_redirected_blobs_are_asked_for_without_a_login(tmp_path: Path, lo
 
 
 @pytest.mark.parametrize(
-    "target", ["file:///etc/passwd?", "http://registry.example", "ftp://127.0.0.1", "http://[", "javascript:1//"]
+    "target",
+    [
+        "file:///etc/passwd?",
+        "http://registry.example",
+        "ftp://127.0.0.1",
+        "http://[",
+        "javascript:1//",
+        "http://u:p@127.0.0.1:1",
+    ],
 )
 async def test_redirects_that_are_refused(tmp_path: Path, target: str) -> None:
     async with small_registry(redirect=target) as registry, image_store(tmp_path / "images") as store:
@@ -134,12 +142,12 @@ async def test_a_login_is_sent_only_when_asked_for(tmp_path: Path) -> None:
 
 async def test_registries_that_the_operator_does_not_allow(tmp_path: Path) -> None:
     async with small_registry() as registry:
-        options = ImageOptions(allowed_registries=("registry.example", f"{registry.address}/other"))
+        options = ImageOptions(registries=("registry.example", f"{registry.address}/other"))
         async with image_store(tmp_path / "images", options) as store:
             with pytest.raises(NodeError, match="is not allowed"):
                 await store.take(put(registry), holder="a")
         assert registry.seen == []
-        options = ImageOptions(allowed_registries=(f"{registry.address}/team",))
+        options = ImageOptions(registries=(f"{registry.address}/team",))
         async with image_store(tmp_path / "images", options) as store:
             await store.take(put(registry), holder="a")
 

@@ -129,7 +129,7 @@ async def test_cancelled_while_it_unpacks(registry: SmallRegistry, tmp_path: Pat
 
 async def test_closing_ends_pulls(registry: SmallRegistry, tmp_path: Path) -> None:
     name, gate = put(registry), Gate(registry)
-    store = ImageStore(tmp_path / "i", SystemClock())
+    store = ImageStore(tmp_path / "i", SystemClock(), ImageOptions(registries=(registry.address,)))
     await store.open()
     take = asyncio.create_task(store.take(name, holder="a"))
     await gate.reached.wait()
@@ -226,11 +226,12 @@ async def test_layers_that_a_pull_counts_on_are_not_pruned_by_another(registry: 
 CRASH = """
 import asyncio, sys
 from pathlib import Path
+from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.store import ImageStore
 from sandpool.loop.clock import SystemClock
 
 async def main():
-    store = ImageStore(Path(sys.argv[1]), SystemClock())
+    store = ImageStore(Path(sys.argv[1]), SystemClock(), ImageOptions(registries=("127.0.0.1:*",)))
     await store.open()
     await store.take(sys.argv[2], holder="pod")
     print("taken", flush=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandpool.kube.errors import Unreachable
-from sandpool.sdk.errors import FileDenied, FileError, FileExists, FileNotFound
+from sandpool.sdk.errors import FileDenied, FileError, FileExists, FileNotFound, FileTooLarge, TooLarge
 from support.boxd_daemon import Daemon
 from support.cutting_proxy import a_cutting_proxy
 from support.sdk_box import a_box
@@ -350,3 +350,40 @@ async def test_changes_are_told(box: Any, home: Path) -> None:
 @pytest.fixture(params=["async", "sync"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+async def test_a_huge_file_is_refused_and_not_held(box: Any, home: Path, tmp_path: Path) -> None:
+    """A sparse one costs the sandbox nothing, and would cost the program that reads it everything."""
+    path, size = f"{home.name}/huge", 1 << 40
+    with (home / "huge").open("wb") as file:
+        file.truncate(size)
+    for read in (box.files.read, box.files.read_text):
+        with pytest.raises(FileTooLarge, match="max_bytes") as raised:
+            await read(path)
+        assert (raised.value.path, raised.value.limit) == (path, 64 << 20)
+        assert isinstance(raised.value, TooLarge)
+    for target in ("file", "folder/tree"):
+        with pytest.raises(FileTooLarge):
+            await box.files.download(path if target == "file" else home.name, tmp_path / target, max_bytes=1000)
+    with pytest.raises(FileTooLarge):
+        await box.files.read_into(path, io.BytesIO(), max_bytes=1000)
+    assert sum(found.stat().st_size for found in tmp_path.rglob("*") if found.is_file()) == 0
+    # Parts of it, and all of it piece by piece, can be had.
+    assert await box.files.read(path, offset=size - 3, length=100) == b"\0\0\0"
+    async with box.files.open(path) as file:
+        assert file.size == size
+        assert await file.read(5) == b"\0" * 5
+
+
+async def test_limits_of_ones_own(box: Any, home: Path, tmp_path: Path) -> None:
+    (home / "ten").write_bytes(b"0123456789")
+    path = f"{home.name}/ten"
+    assert await box.files.read(path, max_bytes=10) == b"0123456789"
+    assert await box.files.read(path, max_bytes=None) == b"0123456789"
+    assert await box.files.read_text(path, max_bytes=10) == "0123456789"
+    with pytest.raises(FileTooLarge):
+        await box.files.read(path, max_bytes=9)
+    assert (await box.files.download(path, tmp_path / "ten", max_bytes=10)).size == 10
+    assert (await box.files.download(home.name, tmp_path / "tree", max_bytes=10)).size == 10
+    with pytest.raises(FileTooLarge):
+        await box.files.download(home.name, tmp_path / "other", max_bytes=9)

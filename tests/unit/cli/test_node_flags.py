@@ -1,4 +1,4 @@
-"""What `sandpool up` is told about its first pools, and about folders of the machine."""
+"""What `sandpool up` is told about its first pools, its registries, and folders of the machine."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def test_pools(flags: NodeFlags, wanted: FirstPools, arguments: list[str]) -> No
     assert [one for one in flags.arguments() if "pool" in one] == arguments
 
 
+def test_registries() -> None:
+    assert NodeFlags().images().registries == ("public",)
+    flags = NodeFlags(registry=("public", "localhost:5000"), insecure_registry=("plain.example",))
+    options = flags.images()
+    assert (options.registries, options.insecure_registries) == (("public", "localhost:5000"), ("plain.example",))
+    assert [one for one in flags.arguments() if "registry" in one] == [
+        "--registry=public", "--registry=localhost:5000", "--insecure-registry=plain.example",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -50,6 +60,9 @@ def test_pools(flags: NodeFlags, wanted: FirstPools, arguments: list[str]) -> No
             ["--pool", "a=1", "--backend", "process"],
             "--pool (or SANDPOOL_POOL) does not go with --backend process: its template needs",
         ),
+        (["--registry", "http://r.example"], "--registry 'http://r.example': write HOST, HOST:PORT or HOST:*"),
+        (["--registry", "r.example:0", "--detach"], "--registry 'r.example:0': write HOST"),
+        (["--insecure-registry", "public"], "--insecure-registry 'public': name each registry"),
         (["--pool", "a=1", "--backend", "none"], "--pool (or SANDPOOL_POOL) does not go with --backend none"),
     ],
 )

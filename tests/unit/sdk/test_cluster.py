@@ -29,6 +29,7 @@ from sandpool.sdk._async.cluster import Cluster
 from sandpool.sdk._sync.cluster import Cluster as BlockingCluster
 from sandpool.sdk.config import Resolved
 from sandpool.sdk.credentials import Credentials
+from sandpool.sdk.errors import TooLarge
 from support.kube_certificates import Authority
 from support.scripted_peer import Act, answer, cut, drop, forever, scripted_peer, stream
 
@@ -76,6 +77,17 @@ async def test_pages_are_joined() -> None:
         await cluster.close()
     assert [one.query.get("continue") for one in peer.seen] == [None, "next"]
     assert {one.query["labelSelector"] for one in peer.seen} == {"x=y,z"}
+
+
+async def test_a_list_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandpool.sdk._async.cluster.MOST_ITEMS", 5)
+    page = {"items": [1, 2], "metadata": {"continue": "next"}}
+    async with scripted_peer(*(answer(page) for _ in range(9))) as peer:
+        cluster = client(peer.url)
+        with pytest.raises(TooLarge, match="selector"):
+            await cluster.list("/a")
+        await cluster.close()
+    assert len(peer.seen) == 3
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from sandpool.sdk.answers import read_object
 from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after
-from sandpool.sdk.errors import CommandError, CommandFailed, FileError, TimedOut
+from sandpool.sdk.errors import CommandError, CommandFailed, FileError, FileTooLarge, SandboxError, TimedOut, TooLarge
 from sandpool.sdk.outcome import checked
 from sandpool.sdk.refusals import refusal
 from sandpool.sdk.values import Captured, Result
@@ -184,6 +184,108 @@ def test_a_part_of_a_file_is_not_longer_than_what_was_asked_for() -> None:
                 Box(http).files.read("a", length=10)
         finally:
             http.close()
+
+
+def endless(head: bytes, piece: bytes, sent: list[int]) -> Act:
+    """Goes on until the client has had enough."""
+
+    def act(line: socket.socket) -> None:
+        read_request(line)
+        with suppress(OSError):
+            line.sendall(head)
+            for _ in range(10_000):
+                line.sendall(piece)
+                sent.append(len(piece))
+
+    return act
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNK = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+
+
+@pytest.mark.parametrize("head", [CHUNKED, b"HTTP/1.1 200 OK\r\n\r\n"], ids=["chunked", "without a length"])
+def test_a_file_without_an_end(head: bytes) -> None:
+    sent: list[int] = []
+    with scripted(endless(head, CHUNK, sent)) as server:
+        http = Http(server.origin)
+        try:
+            with pytest.raises(FileTooLarge, match="max_bytes") as raised:
+                Box(http).files.read("a", max_bytes=1 << 20)
+        finally:
+            http.close()
+    assert (raised.value.limit, raised.value.path) == (1 << 20, "a")
+    assert len(sent) < 1000
+
+
+def test_a_size_that_is_said_is_enough() -> None:
+    """Nothing of the body comes, and nothing is waited for."""
+    with scripted(says_only(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")) as server:
+        http = Http(server.origin)
+        try:
+            with pytest.raises(FileTooLarge, match="read_into"):
+                Box(http).files.read_text("a")
+        finally:
+            http.close()
+
+
+def says_only(head: bytes) -> Act:
+    def act(line: socket.socket) -> None:
+        read_request(line)
+        line.sendall(head)
+        line.recv(1)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda box: box.files.read("a"),
+        lambda box: box.run("true"),
+        lambda box: box.files.write("a", iter([b"x"])),
+        lambda box: box.files.download("a", "/nonexistent/never-made"),
+        lambda box: box.files.stat("a"),
+        lambda box: box.processes(),
+    ],
+)
+def test_a_refusal_without_an_end(ask: Callable[[Box], Any]) -> None:
+    """Its beginning is all that is read, or a limit is named: it is never gathered."""
+    sent: list[int] = []
+    with scripted(endless(CHUNKED.replace(b"200 OK", b"404 No"), CHUNK, sent)) as server:
+        http = Http(server.origin)
+        try:
+            with pytest.raises(SandboxError) as raised:
+                ask(Box(http))
+        finally:
+            http.close()
+    assert len(str(raised.value)) < 4000
+    assert len(sent) < 5000
+
+
+def test_small_words_for_many_values() -> None:
+    body = b'{"entries": [' + b"[]," * 3_000_000 + b"[]]}"
+    with scripted(says(body)) as server:
+        http = Http(server.origin)
+        tracemalloc.start()
+        try:
+            with pytest.raises(TooLarge, match="values"):
+                Box(http).files.list(".")
+            assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
+        finally:
+            tracemalloc.stop()
+            http.close()
+
+
+def test_nothing_said_often_takes_no_room() -> None:
+    capture = Capture(2)
+    tracemalloc.start()
+    try:
+        for _ in range(100_000):
+            capture.add(b"")
+        assert tracemalloc.get_traced_memory()[0] < 10_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_empty_fragments_take_no_room() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.kube.errors import Refused, Unreachable, Unreadable
-from sandpool.sdk.errors import Dropped, TimedOut
+from sandpool.sdk.errors import Dropped, TimedOut, TooLarge
 from sandpool.sdk.origin import Origin
 from support.scripted_socket import WORLDS, Act, Blocking, Scripted, Waiting, ok, read_head, read_request, scripted
 
@@ -182,7 +182,7 @@ def test_an_answer_that_cannot_be_used(world: Any, answer: bytes) -> None:
 
 
 def test_an_answer_that_is_read_whole_is_limited(world: Any) -> None:
-    with world(answering(ok(b"x" * 1000))) as (client, _), pytest.raises(Unreadable, match="larger than 999"):
+    with world(answering(ok(b"x" * 1000))) as (client, _), pytest.raises(TooLarge, match="larger than 999"):
         client.request("GET", "/", limit=999)
 
 

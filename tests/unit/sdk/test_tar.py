@@ -7,6 +7,7 @@ import os
 import random
 import stat
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,37 @@ def test_a_file_that_shrinks_while_it_is_packed_keeps_its_size(tmp_path: Path) -
     data += b"".join(pieces)
     found = {member.name: content for member, content in read(data, 9999)}
     assert (len(found["a"]), found["a"].strip(b"\0").strip(b"a"), found["b"]) == (600_000, b"", b"b")
+
+
+def test_heads_that_say_nothing_of_use_are_not_kept() -> None:
+    """Any number of extended heads may come before a member, each with other words."""
+    reader = TarReader()
+    tracemalloc.start()
+    try:
+        for number in range(2000):
+            word = f"key{number}".encode()
+            record = b" " + word + b"=" + b"v" * 50_000 + b"\n"
+            length = len(record) + len(str(len(record) + 5))
+            record = str(length).encode() + record
+            head = tarfile.TarInfo("pax")
+            head.type, head.size = tarfile.XHDTYPE, len(record)
+            reader.feed(head.tobuf(tarfile.USTAR_FORMAT) + record + b"\0" * (-len(record) % 512))
+        assert tracemalloc.get_traced_memory()[0] < 5 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_names_that_are_kept_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandpool.sdk.extraction._MOST_NAMES", 10_000)
+    for members in ([(f"{number:0100}", None) for number in range(100)], [(f"{n:0100}", "/out") for n in range(100)]):
+        with pytest.raises(BadArchive, match="long names"):
+            extract(archive(*members), tmp_path / "top")
+
+
+def test_content_that_is_left_out_counts_too(tmp_path: Path) -> None:
+    heard: list[int] = []
+    head = tarfile.TarInfo("device")
+    head.type, head.size = b"S", 1 << 40
+    with Extraction(str(tmp_path / "top"), allowed=heard.append) as extraction:
+        extraction.feed(head.tobuf(tarfile.GNU_FORMAT))
+    assert heard == [1 << 40]

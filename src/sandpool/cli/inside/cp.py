@@ -16,10 +16,11 @@ from sandpool.cli.cluster import Cluster, connected
 from sandpool.cli.cluster_flags import ClusterFlags
 from sandpool.cli.completing import claims
 from sandpool.cli.console import Console, Terminal
-from sandpool.cli.exits import NOT_FOUND, Exit
+from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
 from sandpool.cli.image_table import size
 from sandpool.cli.inside.places import STANDARD, Place, pair
 from sandpool.cli.inside.reach import plane_of
+from sandpool.cli.sizes import byte_count
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
@@ -35,8 +36,11 @@ _OFTEN = 0.1  # seconds between two words about progress
 class Copy:
     source: Place
     target: Place
+    max_bytes: int | None = None
 
     def validate(self) -> None:
+        if self.max_bytes is not None and self.target.inside:
+            raise Exit(USAGE, "--max-size is for copies out of a sandbox; leave it out")
         here = self.source.path
         if not self.source.inside and here != STANDARD and not os.path.lexists(here):
             raise Exit(NOT_FOUND, f"there is no file or folder {here!r} on this machine; check the path")
@@ -70,12 +74,12 @@ class Copy:
     def _download(self, files: Files, told: Callable[[int, int], None] | None) -> Transfer | None:
         if self.target.path == STANDARD:
             sys.stdout.flush()
-            files.read_into(self.source.path, sys.stdout.buffer)
+            files.read_into(self.source.path, sys.stdout.buffer, max_bytes=self.max_bytes)
             return None
         path = self.target.path
         if _into(self.source.path, path, folder=lambda: os.path.isdir(path)):
             path = os.path.join(path, _base(self.source.path))
-        return files.download(self.source.path, path, progress=told)
+        return files.download(self.source.path, path, progress=told, max_bytes=self.max_bytes)
 
 
 def _into(source: str, target: str, *, folder: Callable[[], bool]) -> bool:
@@ -126,6 +130,10 @@ def cp(
     ],
     /,
     *,
+    max_size: Annotated[
+        str,
+        Parameter(show_default=False, help="Out of a sandbox: not more than this, such as 10Gi. Default: any size."),
+    ] = "",
     where: ClusterFlags = ClusterFlags(),
 ) -> None:
     """Copy a file or a folder into a sandbox, or out of it. NAME is a claim, or sandbox/NAME.
@@ -133,7 +141,7 @@ def cp(
     As cp does it: a target that is a folder, or ends with a slash, gets the source under its own name; `folder/.` is what is in the
     folder. Folders on the way to the target are made. Paths in a sandbox begin at its home unless they begin with a slash.
     """
-    options = Copy(*pair(source, target))
+    options = Copy(*pair(source, target), byte_count(max_size, "--max-size") if max_size else None)
     options.validate()
     with connected(where) as cluster:
         options.run(cluster, Terminal())

@@ -17,6 +17,7 @@ from sandpool.local.images.archive import Files, pieces, read_small
 from sandpool.local.images.machine import choose
 from sandpool.local.images.manifest import Descriptor, Index, decode_manifest, refusal
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.records import LayerAccess
 from sandpool.local.images.source import LayerSource, Wanted, resolve, wanted_of
 from sandpool.local.images.uninterrupted import stoppable
 
@@ -111,6 +112,12 @@ class ArchiveSource:
     async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
         await stoppable(partial(self._copy, layer, target))
         told(layer.size)
+
+    async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
+        return False  # it names layers that it need not have
+
+    def grants(self, layer: LayerSource) -> LayerAccess:
+        return LayerAccess(public=True)  # the operator brought it
 
     def _copy(self, layer: LayerSource, target: Path, stop: threading.Event) -> None:
         name = layer.file or _blob(layer.digest)

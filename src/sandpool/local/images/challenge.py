@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from sandpool.local.images.reference import host_of, loopback
+from sandpool.local.images.reference import host_of
 
 _SCHEME = re.compile(r"\s*,?\s*([A-Za-z][A-Za-z0-9_-]*)(?:\s+|$|(?=,))")
 _PARAMETER = re.compile(r'\s*,?\s*([A-Za-z][A-Za-z0-9_-]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))')
@@ -60,27 +60,16 @@ def _split(header: str) -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def plain_http(registry: str, insecure: Sequence[str]) -> bool:
-    """Whether a registry may be asked without TLS: on this machine, or because the operator says so."""
-    return loopback(host_of(registry)) or registry in insecure or host_of(registry) in insecure
-
-
-def realm_trouble(realm: str, registry: str, insecure: Sequence[str]) -> str:
-    """Why a token service must not be asked; empty if it may."""
+def realm_trouble(realm: str) -> str:
+    """Why a token service cannot be asked, as it is written; empty if it can. Whether it may is for allowed.py to say."""
     try:
         url = URL(realm)
         host = url.host
     except ValueError:
         return "it is not a URL"
-    if url.user is not None or url.password is not None or not host:
+    if url.user is not None or url.password is not None or not host or url.scheme not in ("http", "https"):
         return "it is not a URL of a token service"
-    if url.scheme == "https":
-        return ""
-    if url.scheme == "http" and plain_http(registry, insecure):
-        own = host == host_of(registry)
-        if own or (loopback(host) and loopback(host_of(registry))):
-            return ""
-    return "it must be https"
+    return ""
 
 
 def may_see_credentials(host: str, registry: str, listed: Sequence[str]) -> bool:

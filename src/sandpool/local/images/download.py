@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
-import aiohttp
-
 from sandpool.local.errors import NodeError
+from sandpool.local.images.access import provider
 from sandpool.local.images.credentials import matching
 from sandpool.local.images.errors import Broken, NotAllowed, pull_error
+from sandpool.local.images.lines import Lines
 from sandpool.local.images.manifest import refusal
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.port import Credential
+from sandpool.local.images.records import LayerAccess
 from sandpool.local.images.reference import Name
 from sandpool.local.images.registry import Registry
 from sandpool.local.images.source import LayerSource, Wanted, resolve
@@ -30,17 +31,21 @@ _WRITE_AT = 1 << 20  # bytes that are worth a thread
 class RegistrySource:
     def __init__(
         self,
-        http: aiohttp.ClientSession,
+        lines: Lines,
         name: Name,
         credentials: Sequence[Credential],
         options: ImageOptions,
         clock: Clock,
+        *,
+        everybody: bool = False,
     ) -> None:
+        """everybody: whatever login it takes, the operator wants all pods to have it."""
         self._name = name
+        self._everybody = everybody
         self._options = options
         self._clock = clock
         logins: Sequence[Credential | None] = matching(credentials, name) or (None,)
-        self._registries = [Registry(http, name, login, options) for login in logins]
+        self._registries = [Registry(lines, name, login, options) for login in logins]
         self._registry = self._registries[0]
 
     async def describe(self) -> Wanted:
@@ -65,6 +70,26 @@ class RegistrySource:
                 await self._tried(download.go_on)
             except NotAllowed as error:
                 raise self._not_allowed(error) from error
+
+    @property
+    def public(self) -> bool:
+        """Whether everybody may have what came: no login was shown to anybody."""
+        return self._everybody or self._registry.used is None
+
+    @property
+    def used(self) -> Credential | None:
+        """The login that it took."""
+        return self._registry.used
+
+    async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
+        return provider(self._name, layer.digest) in access.providers and await self._registry.has(
+            layer.digest, layer.size
+        )
+
+    def grants(self, layer: LayerSource) -> LayerAccess:
+        if self.public:
+            return LayerAccess(public=True)
+        return LayerAccess(providers=(provider(self._name, layer.digest),))
 
     async def _tried(self, attempt: Callable[[], Awaitable[T]]) -> T:
         wait = _WAIT

@@ -1,6 +1,7 @@
 """The folder that images live in. Several processes may use it at once: a running cluster, and commands beside it.
 
     layers/HEX/root, layers/HEX/layer.json    one unpacked layer and what is known of it; HEX.user where owners are not kept
+    layers/HEX/access.json, key               who may use it without delivering it, and what proofs of logins are made with
     images/HEX.json, names/*.json             images by the digest of their config, and what names stand for
     processes/ID/{lock,holds,work}            of one process that uses the folder: what it needs, and what is unfinished
 
@@ -14,14 +15,28 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sandpool.local.images.records import HoldRecord, ImageRecord, LayerRecord, NameRecord, Used, read, sync, write
+from sandpool.local.images.access import granted
+from sandpool.local.images.records import (
+    HoldRecord,
+    ImageRecord,
+    LayerAccess,
+    LayerRecord,
+    NameRecord,
+    Used,
+    read,
+    sync,
+    write,
+)
 from sandpool.local.images.tree import empty_out
 from sandpool.local.images.unpack import keeps_owners
 from sandpool.local.images.worker import RECORD, ROOT
+
+_ACCESS = "access.json"  # of a layer
+_KEY_BYTES = 32
 
 
 class ImageFolder:
@@ -34,6 +49,7 @@ class ImageFolder:
         self.work, self._holds = self._own / "work", self._own / "holds"
         self._held: dict[str, set[Path]] = {}
         self._alive = -1
+        self.key = b""  # known from `open` on
         self._suffix = "" if keeps_owners() else ".user"
 
     def open(self) -> None:
@@ -46,10 +62,27 @@ class ImageFolder:
                 folder.mkdir(mode=0o700)
             self._alive = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._alive, fcntl.LOCK_EX)
+            self.key = self._key()
             trash = [self.throw_away(dead) for dead in list(self._others(alive=False))]
         for path in trash:
             with suppress(OSError):  # its worker may be dying this moment; what is left goes with our own folder
                 discard(path)
+
+    def _key(self) -> bytes:
+        """Made once, with the lock held. If it is lost or damaged, pods prove their logins again."""
+        path = self.root / "key"
+        with suppress(FileNotFoundError):
+            if len(key := path.read_bytes()) == _KEY_BYTES:
+                return key
+        fresh = self.work / "key"
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(os.urandom(_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        sync(self.root)
+        return path.read_bytes()
 
     def close(self) -> None:
         if self._alive >= 0:
@@ -86,6 +119,18 @@ class ImageFolder:
 
     def has_layer(self, diff_id: str) -> bool:
         return (self.layer(diff_id) / RECORD).exists()
+
+    def layer_access(self, diff_id: str) -> LayerAccess:
+        return read(self.layer(diff_id) / _ACCESS, LayerAccess) or LayerAccess()
+
+    def grant(self, grants: Mapping[str, LayerAccess]) -> None:
+        """Takes the lock exclusively: what others grant meanwhile must not be lost."""
+        with self.locked(exclusive=True):
+            for diff_id, more in grants.items():
+                old = self.layer_access(diff_id)
+                new = granted(old, more.public, more.providers)
+                if new != old and self.has_layer(diff_id):
+                    write(self.layer(diff_id) / _ACCESS, new, self.work)
 
     def fresh(self) -> Path:
         """An empty folder for something unfinished."""

@@ -28,7 +28,7 @@ class ImageLimits:
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
     allowed_folders: tuple[Path, ...] = ()  # below these, `dir:/...` may be used as a root file system
-    allowed_registries: tuple[str, ...] = ()  # host, host:port or host/path; empty: all
+    registries: tuple[str, ...] = ("public",)  # what may be pulled from, see allowed.py; `public`: all of the internet
     insecure_registries: tuple[str, ...] = ()  # host or host:port that may be asked over plain http
     token_hosts: tuple[str, ...] = ()  # hosts beyond the registry's own domain that may see its credentials
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)  # as urllib.request.getproxies() tells them

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandpool.local.errors import NodeError
+from sandpool.local.images.access import merged
 from sandpool.local.images.errors import disk_full, full, pull_error
 from sandpool.local.images.folder import ImageFolder, discard
 from sandpool.local.images.manifest import digest_of
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.parents import UnpackedLayer, covering_layer
 from sandpool.local.images.progress import Progress
-from sandpool.local.images.records import HoldRecord, ImageRecord, NameRecord, image_record
+from sandpool.local.images.records import HoldRecord, ImageRecord, LayerAccess, NameRecord, image_record
 from sandpool.local.images.source import LayerSource, Source, Wanted
 from sandpool.local.images.uninterrupted import uninterrupted
 from sandpool.local.images.worker import Job
@@ -62,9 +63,21 @@ async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Cal
 async def _complete(
     kitchen: Kitchen, source: Source, wanted: Wanted, hold: str, what: str, tell: Callable[[str], object]
 ) -> None:
-    missing = await asyncio.to_thread(_claim, kitchen, wanted, hold)
+    """Layers that are not here, or that this source has not proved its access to, are fetched."""
+    by_id = {layer.diff_id: layer for layer in wanted.layers}
+    here = await asyncio.to_thread(_claim, kitchen, tuple(by_id), hold)
+    missing, proved = [], []
+    for diff_id, layer in by_id.items():
+        access = here.get(diff_id)
+        if access is None or not (access.public or await source.proves(layer, access)):
+            missing.append(layer)
+        elif not access.public:
+            proved.append(layer)
     if missing:
-        await _bring(kitchen, source, wanted, missing, what, tell)
+        await _bring(kitchen, source, wanted, tuple(missing), what, tell)
+    grants = {layer.diff_id: source.grants(layer) for layer in (*missing, *proved)}
+    if grants:
+        await uninterrupted(asyncio.to_thread(kitchen.folder.grant, grants))
 
 
 class _Cover:
@@ -79,6 +92,12 @@ class _Cover:
 
     async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
         await uninterrupted(asyncio.to_thread(_write, target, self._content))
+
+    async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
+        return True  # it was made here, of layers that the pull has
+
+    def grants(self, layer: LayerSource) -> LayerAccess:
+        return LayerAccess()
 
 
 def _write(target: Path, content: bytes) -> None:
@@ -108,17 +127,16 @@ async def keep(kitchen: Kitchen, wanted: Wanted, names: tuple[NameRecord, ...]) 
 
 
 def _keep_locked(folder: ImageFolder, record: ImageRecord, names: tuple[NameRecord, ...], now: float) -> None:
+    with folder.locked(exclusive=True):
+        folder.keep_image(record, tuple(merged(folder.name(name.reference), name) for name in names), now)
+
+
+def _claim(kitchen: Kitchen, diff_ids: tuple[str, ...], hold: str) -> dict[str, LayerAccess]:
+    """Makes sure that no layer goes while others are fetched; answers which are here, and who may use them."""
+    folder = kitchen.folder
     with folder.locked():
-        folder.keep_image(record, names, now)
-
-
-def _claim(kitchen: Kitchen, wanted: Wanted, hold: str) -> tuple[LayerSource, ...]:
-    """Makes sure that no layer goes while others are fetched; answers which are missing, each once."""
-    diff_ids = tuple(layer.diff_id for layer in wanted.layers)
-    with kitchen.folder.locked():
-        kitchen.folder.hold(HoldRecord(holder=hold, image="", layers=diff_ids), kitchen.clock.now().timestamp())
-        by_id = {layer.diff_id: layer for layer in wanted.layers}
-        return tuple(layer for layer in by_id.values() if not kitchen.folder.has_layer(layer.diff_id))
+        folder.hold(HoldRecord(holder=hold, image="", layers=diff_ids), kitchen.clock.now().timestamp())
+        return {diff_id: folder.layer_access(diff_id) for diff_id in diff_ids if folder.has_layer(diff_id)}
 
 
 async def _bring(

@@ -22,6 +22,8 @@ class NameRecord(msgspec.Struct, frozen=True, kw_only=True):
     digests: tuple[str, ...] = ()  # of the manifest and of the index that led to it, if a registry told them
     at: float = 0.0  # when it was pulled or imported
     origin: str = PULLED
+    public: bool = False  # for every pod: pulled without a login, or brought here by the operator
+    proofs: tuple[str, ...] = ()  # of the logins that the registry gave this image to, see access.py
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,13 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     skipped: dict[str, int] = {}
     opaque_root: bool = False
     implied: tuple[str, ...] = ()
+
+
+class LayerAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may use an unpacked layer without delivering it, see access.py. A layer without this file is nobody's."""
+
+    public: bool = False
+    providers: tuple[str, ...] = ()  # registry/repository@digest that delivered it to somebody who had logged in
 
 
 class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):

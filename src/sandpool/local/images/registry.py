@@ -1,14 +1,17 @@
 """One repository of one registry, over the OCI distribution API: manifests, configs and blobs, logged in as needed.
 
 What leaves this machine: credentials go only to the registry itself, or to its token service (challenge.py), and never along
-with a redirect to another origin. Plain http is spoken to registries on this machine or those that the operator lists. Nothing
-here decides whether content is right; whoever asked compares digests.
+with a redirect to another origin. Where a request may go is decided for every hop (allowed.py), and errors do not tell what answers
+there: whoever chose the name of the image may also have chosen the hop. Nothing here decides whether content is right; whoever asked
+compares digests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import errno
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
@@ -17,53 +20,33 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from sandpool.local.images.challenge import (
-    Basic,
-    Bearer,
-    challenges,
-    may_see_credentials,
-    plain_http,
-    realm_trouble,
-)
+from sandpool.local.images.allowed import Origin, Reach, hop_reach, origin_of, registry_reach, within
+from sandpool.local.images.challenge import Basic, Bearer, challenges, may_see_credentials, realm_trouble
 from sandpool.local.images.errors import Broken, NotAllowed, pull_error
+from sandpool.local.images.lines import Lines, OutOfReach
 from sandpool.local.images.manifest import ACCEPT
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.port import Credential
 from sandpool.local.images.reference import Name, loopback
-from sandpool.version import __version__
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 5
 _TOKEN_BYTES = 1 << 20
-_DOCKER_HUB = "registry-1.docker.io"
-
-
-def client(options: ImageOptions) -> aiohttp.ClientSession:
-    """No cookies, no decompression behind our back (it would change what the digest is of), no credentials of the user."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=options.tls or True, limit=16),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        headers={"User-Agent": f"sandpool/{__version__}", "Accept-Encoding": "identity"},
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=15.0, sock_read=options.silence),
-        trust_env=False,
-        requote_redirect_url=False,
-    )
 
 
 class Registry:
-    def __init__(
-        self, http: aiohttp.ClientSession, name: Name, credential: Credential | None, options: ImageOptions
-    ) -> None:
-        self._http = http
+    def __init__(self, lines: Lines, name: Name, credential: Credential | None, options: ImageOptions) -> None:
+        self._lines = lines
         self._name = name
         self._credential = credential
         self._options = options
         self._authorization = ""
         self._login = asyncio.Lock()
-        host = _DOCKER_HUB if name.registry == "docker.io" else name.registry
-        plain = plain_http(name.registry, options.insecure_registries)
-        self._base = URL(f"{'http' if plain else 'https'}://{host}/v2/{name.repository}/", encoded=True)
+        self._reach = registry_reach(name, options)
+        self._own = origin_of(name, options)
+        origin = URL.build(scheme=self._own.scheme, host=self._own.host, port=self._own.port)
+        self._base = origin / "v2" / name.repository / ""
+        self.used: Credential | None = None  # the login, from when it was shown to somebody
 
     @property
     def anonymous(self) -> bool:
@@ -75,6 +58,19 @@ class Registry:
 
     async def config(self, digest: str) -> bytes:
         return (await self._small(f"blobs/{digest}", "*/*", f"config {digest}"))[0]
+
+    async def has(self, digest: str, size: int) -> bool:
+        """Whether the registry lets this login have a blob: its first byte, and the size of all of it. HEAD would not do: where
+        blobs are stored elsewhere, it is often answered by a redirect to what can only be read."""
+        headers = {"Accept": "*/*", "Range": "bytes=0-0"}
+        try:
+            with self._telling():
+                response = await self._ask(self._base.join(URL(f"blobs/{digest}", encoded=True)), headers)
+        except (Broken, NotAllowed):
+            return False
+        response.close()  # whoever ignores the range sends all of it
+        whole = response.headers.get("Content-Range", "") if response.status == 206 else ""
+        return whole == f"bytes 0-0/{size}" or (response.status == 200 and response.content_length == size)
 
     async def _small(self, path: str, accept: str, what: str) -> tuple[bytes, str]:
         most = self._options.limits.manifest
@@ -119,7 +115,7 @@ class Registry:
         """Logs in when it is told to, once."""
         used = self._authorization
         response = await self._follow(url, headers, used)
-        if response.status != 401:
+        if response.status != 401 or _origin(response.url) != self._own:
             return response
         asked = challenges(response.headers.getall("WWW-Authenticate", []))
         response.release()
@@ -136,36 +132,52 @@ class Registry:
         except aiohttp.ClientSSLError as error:
             raise pull_error(str(self._name), f"{self._name.registry} is not trusted: {_words(error)}") from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
-            raise Broken(f"{self._name.registry} cannot be reached: {_words(error)}") from error
+            raise Broken(f"{self._name.registry} cannot be reached: {self._unreached(error)}") from error
+
+    def _unreached(self, error: BaseException) -> str:
+        """The same words for a name that does not exist and for one that leads inside: the difference is none of a tenant's business."""
+        cause = getattr(error, "os_error", error)
+        if isinstance(error, aiohttp.ClientConnectorDNSError) or isinstance(cause, OutOfReach) or _mixed(cause):
+            return (
+                "it has no public address"
+                if self._reach is Reach.PUBLIC
+                else "its name is not known, or leads to this machine, for which the operator lists HOST:PORT"
+            )
+        return _words(error)
 
     async def _follow(self, url: URL, headers: dict[str, str], authorization: str) -> aiohttp.ClientResponse:
-        """Redirects are followed here, because only here it is known whom the authorization is for."""
-        start = url
+        """Redirects are followed here, because only here it is known whom the authorization is for, and where they may lead."""
+        reach, sent = self._reach, headers | ({"Authorization": authorization} if authorization else {})
         for _ in range(_MOST_REDIRECTS + 1):
-            own = url.origin() == start.origin()
-            sent = headers | ({"Authorization": authorization} if authorization and own else {})
-            response = await self._http.get(url, headers=sent, allow_redirects=False, proxy=self._proxy(url))
+            response = await self._send(url, sent, reach)
             if response.status not in _REDIRECTS:
                 return response
             response.release()
-            url = self._redirected(url, response.headers.get("Location", ""))
+            before, location = url, response.headers.get("Location", "")
+            try:
+                url = url.join(URL(location, encoded=True))
+                reach = self._hop(before, url) if location else Reach.NOWHERE
+            except ValueError:
+                reach = Reach.NOWHERE
+            if reach is Reach.NOWHERE:
+                raise pull_error(
+                    str(self._name), f"{self._name.registry} redirects to where it must not: {location[:200]!r}"
+                )
+            if _origin(url) != self._own:
+                sent = headers  # from here on: it does not come back for one who returns
         raise pull_error(str(self._name), f"{self._name.registry} redirects more than {_MOST_REDIRECTS} times")
 
-    def _redirected(self, url: URL, location: str) -> URL:
-        try:
-            target = url.join(URL(location, encoded=True))
-            allowed = target.scheme == "https" or (
-                target.scheme == "http"
-                and url.scheme == "http"
-                and (target.host == url.host or (loopback(target.host or "") and loopback(url.host or "")))
-            )
-        except ValueError:
-            allowed = False
-        if not location or not allowed:
-            raise pull_error(
-                str(self._name), f"{self._name.registry} redirects to where it must not: {location[:200]!r}"
-            )
-        return target
+    def _hop(self, here: URL, to: URL) -> Reach:
+        if to.user is not None or to.password is not None:
+            return Reach.NOWHERE  # it would be sent as a login
+        return hop_reach(self._reach, self._name, _origin(here), _origin(to), self._options)
+
+    async def _send(self, url: URL, headers: dict[str, str], reach: Reach) -> aiohttp.ClientResponse:
+        if reach is Reach.NOWHERE or not within(url.host or "", reach):
+            raise OutOfReach(errno.EACCES, os.strerror(errno.EACCES))
+        proxy = self._proxy(url)
+        http = self._lines.to(reach, proxied=proxy is not None)
+        return await http.get(url, headers=headers, allow_redirects=False, proxy=proxy)
 
     def _proxy(self, url: URL) -> str | None:
         host, proxies = url.host or "", dict(self._options.proxies)
@@ -179,13 +191,16 @@ class Registry:
             if isinstance(challenge, Bearer):
                 return f"Bearer {await self._token(challenge)}"
         if Basic() in asked and self._credential is not None:
+            self.used = self._credential
             return _basic(self._credential)
         why = "it asks for a login in no way that is understood" if not asked else "it asks for a login"
         raise NotAllowed(why)
 
     async def _token(self, challenge: Bearer) -> str:
-        trouble = realm_trouble(challenge.realm, self._name.registry, self._options.insecure_registries)
-        if trouble:
+        trouble = realm_trouble(challenge.realm)
+        reach = Reach.NOWHERE if trouble else self._hop(self._base, URL(challenge.realm))
+        if reach is Reach.NOWHERE:
+            trouble = trouble or "the operator does not allow it, or it is not https; `--registry` lists more hosts"
             raise pull_error(str(self._name), f"the token service {challenge.realm[:200]!r} is refused: {trouble}")
         realm = URL(challenge.realm)
         query = {"scope": challenge.scope or f"repository:{self._name.repository}:pull"}
@@ -198,20 +213,21 @@ class Registry:
                     "the operator may list it as a token host"
                 )
             headers["Authorization"] = _basic(self._credential)
-        response = await self._http.get(
-            realm.update_query(query), headers=headers, allow_redirects=False, proxy=self._proxy(realm)
-        )
+            self.used = self._credential
+        response = await self._send(realm.update_query(query), headers, reach)
         async with response:
             if response.status in (400, 401, 403):
                 raise NotAllowed("its token service does not accept the login")
             if response.status != 200:
-                raise Broken(f"its token service answered {response.status}")
+                raise Broken("its token service did not give a token")
             return _token_of(await _read(response, _TOKEN_BYTES))
 
     async def _check(self, response: aiohttp.ClientResponse, what: str) -> None:
         if response.status in (200, 206):
             return
         registry = self._name.registry
+        if _origin(response.url) != self._own:
+            raise Broken(f"{registry} redirects to {response.url.host}, which does not give {what}")
         if response.status in (401, 403):
             raise NotAllowed(f"it answered {response.status}")
         if response.status == 404:
@@ -248,7 +264,22 @@ def _basic(credential: Credential) -> str:
     return "Basic " + base64.b64encode(f"{credential.username}:{credential.password}".encode()).decode()
 
 
+def _origin(url: URL) -> Origin:
+    return Origin(url.scheme, (url.host or "").lower(), url.port or 0)
+
+
+def _mixed(error: BaseException) -> bool:
+    """Several addresses failed, each in its way; one of them may have been out of reach."""
+    return isinstance(error, OSError) and "Multiple exceptions" in str(error)
+
+
 def _words(error: BaseException) -> str:
+    """What happened, without an address in it and without a byte of what answered."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return (getattr(error, "strerror", "") or str(error) or type(error).__name__)[:300]
+    if isinstance(error, aiohttp.ClientSSLError):
+        return str(getattr(error, "certificate_error", None) or getattr(error, "os_error", error))[:300]
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "what answers does not speak HTTP"
+    cause = getattr(error, "os_error", error)
+    return os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else "the connection broke off"

@@ -20,6 +20,7 @@ from sandpool.local.images.manifest import (
     verified,
 )
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.records import LayerAccess
 
 _DEEPEST = 4  # indexes in indexes
 
@@ -48,6 +49,14 @@ class Source(Protocol):
 
     async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
         """Writes the layer as it is stored, checked against its digest and size. `told` hears how many bytes are there."""
+        ...
+
+    async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
+        """Whether a layer that is here may be used without being fetched. One that is public always may, and is not asked about."""
+        ...
+
+    def grants(self, layer: LayerSource) -> LayerAccess:
+        """Who else may use a layer that was fetched or proved."""
         ...
 
 

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from sandpool.local.errors import NodeError
 from sandpool.local.images import upkeep
+from sandpool.local.images.access import may_use, proof
+from sandpool.local.images.allowed import Reach, registry_reach
+from sandpool.local.images.credentials import matching
 from sandpool.local.images.errors import disk_full, full, pull_error
 from sandpool.local.images.folder import ImageFolder
 from sandpool.local.images.image import Image, RootFs
@@ -99,56 +102,67 @@ class ImageStore:
         self, name: Name, holder: str, policy: str, credentials: tuple[Credential, ...], progress: Tell
     ) -> ImageRecord:
         always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
-        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, always))
+        proofs = tuple(proof(self._folder.key, name, one) for one in matching(credentials, name))
+        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, always, proofs))
         if found is not None:
             return found
         if policy == "Never":
             raise NodeError(
                 "ErrImageNeverPull",
-                f"image {name} is not on this machine and its pull policy is Never; `sandpool image pull` or "
-                "`sandpool image import` bring it",
+                f"image {name} is not on this machine for this pod and its pull policy is Never: it is not here, or came with a login "
+                "that is not in imagePullSecrets. `sandpool image pull` or `sandpool image import` bring it for everybody",
             )
         return await self._pull_shared(name, holder, credentials, progress)
 
     async def pull(self, reference: str, credentials: Sequence[Credential] = (), progress: Tell = quiet) -> str:
-        """Asks the registry even for what was imported, and answers the image's id. Nobody holds it afterwards."""
+        """Asks the registry even for what was imported, and answers the image's id. Nobody holds it afterwards. It is the
+        operator who pulls: every pod may have the image, whatever login it took."""
         holder = f"pull of {reference}"
+        name = parse_name(reference)
         try:
-            return (await self._pull_shared(parse_name(reference), holder, tuple(credentials), progress)).id
+            return (await self._pull_shared(name, holder, tuple(credentials), progress, everybody=True)).id
         finally:
             self.release(holder)
 
     async def _pull_shared(
-        self, name: Name, holder: str, credentials: tuple[Credential, ...], progress: Tell
+        self,
+        name: Name,
+        holder: str,
+        credentials: tuple[Credential, ...],
+        progress: Tell,
+        *,
+        everybody: bool = False,
     ) -> ImageRecord:
         self._check_allowed(name)
-        begin = partial(self._begin, name, credentials)
-        async with self._pulls.join((str(name), credentials), begin, progress) as record:
+        begin = partial(self._begin, name, credentials, everybody)
+        async with self._pulls.join((str(name), credentials, everybody), begin, progress) as record:
             await uninterrupted(asyncio.to_thread(self._hold, record, holder))
         await self._prune_quietly()
         return record
 
-    def _find(self, name: Name, holder: str, always: bool) -> ImageRecord | None:
-        """The image, held, if it is here. One that was imported is never asked of a registry: who imported it decided."""
+    def _find(self, name: Name, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
+        """The image, held, if it is here and this pod may have it. One that was imported is never asked of a registry: who
+        imported it decided."""
         with self._folder.locked():
-            known = self._folder.name(str(name)) or self._by_digest(name)
-            if known is None or (always and known.origin != IMPORTED):
-                return None
-            record = self._folder.image(known.id)
-            if record is not None:
-                self._hold_locked(record, holder)
-            return record
-
-    def _by_digest(self, name: Name) -> NameRecord | None:
-        """A digest may have come here under a tag."""
-        if not name.digest:
-            return None
-        for known in self._folder.all_names():
-            if name.digest in known.digests:
-                other = parse_name(known.reference)
-                if (other.registry, other.repository) == (name.registry, name.repository):
-                    return known
+            for known in self._known(name):
+                if not may_use(known, proofs) or (always and known.origin != IMPORTED):
+                    continue
+                record = self._folder.image(known.id)
+                if record is not None:
+                    self._hold_locked(record, holder)
+                    return record
         return None
+
+    def _known(self, name: Name) -> Iterator[NameRecord]:
+        """What stands for a name; a digest may have come here under a tag."""
+        known = self._folder.name(str(name))
+        if known is not None:
+            yield known
+        for other in self._folder.all_names() if name.digest else ():
+            if name.digest in other.digests:
+                place = parse_name(other.reference)
+                if (place.registry, place.repository) == (name.registry, name.repository):
+                    yield other
 
     def _hold(self, record: ImageRecord, holder: str) -> None:
         with self._folder.locked():
@@ -159,28 +173,28 @@ class ImageStore:
         self._folder.hold(hold, self._clock.now().timestamp())
 
     def _check_allowed(self, name: Name) -> None:
-        allowed = self._options.allowed_registries
-        place = f"{name.registry}/{name.repository}"
-        if allowed and not any(place == one or place.startswith(f"{one.rstrip('/')}/") for one in allowed):
+        if registry_reach(name, self._options) is Reach.NOWHERE:
             raise NodeError(
                 "ErrImagePull",
-                f"image {name} is not allowed: only {', '.join(allowed)} may be pulled from. Whoever starts the cluster "
-                "decides that",
+                f"image {name} is not allowed: {name.registry} is not a registry that may be pulled from. Whoever starts the "
+                "cluster decides that: `--registry`",
             )
 
-    def _begin(self, name: Name, credentials: tuple[Credential, ...]) -> Work[ImageRecord]:
+    def _begin(self, name: Name, credentials: tuple[Credential, ...], everybody: bool) -> Work[ImageRecord]:
         hold = f"pull {os.urandom(8).hex()}"
         return Work(
-            partial(self._pull, name, credentials, hold),
+            partial(self._pull, name, credentials, everybody, hold),
             lambda: self._folder.release(hold),
         )
 
-    async def _pull(self, name: Name, credentials: tuple[Credential, ...], hold: str, tell: Tell) -> ImageRecord:
+    async def _pull(
+        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
+    ) -> ImageRecord:
         from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
-        from sandpool.local.images.registry import client
+        from sandpool.local.images.lines import Lines
 
-        async with client(self._options) as http:
-            source = RegistrySource(http, name, credentials, self._options, self._clock)
+        async with Lines(self._options) as lines:
+            source = RegistrySource(lines, name, credentials, self._options, self._clock, everybody=everybody)
             wanted = await pull(self._kitchen, source, str(name), hold, tell)
         record = NameRecord(
             reference=str(name),
@@ -188,6 +202,8 @@ class ImageStore:
             digests=wanted.digests,
             at=self._clock.now().timestamp(),
             origin=PULLED,
+            public=source.public,
+            proofs=(proof(self._folder.key, name, source.used),) if source.used is not None else (),
         )
         kept = await keep(self._kitchen, wanted, (record,))
         log.info("image pulled", image=str(name), id=kept.id)

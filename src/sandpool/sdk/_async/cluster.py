@@ -27,7 +27,7 @@ from sandpool.sdk.api_paths import with_query
 from sandpool.sdk.config import Resolved
 from sandpool.sdk.credentials import Credentials
 from sandpool.sdk.deadline import Deadline, after
-from sandpool.sdk.errors import TimedOut
+from sandpool.sdk.errors import TimedOut, TooLarge
 from sandpool.sdk.origin import read_origin
 from sandpool.sdk.watch_lines import WatchEvent
 
@@ -36,6 +36,7 @@ TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 TIMEOUT = 30.0  # seconds for one request
 PAGE = 500
+MOST_ITEMS = 100_000  # of one list
 AT_ONCE = 16  # requests with a whole answer: each would need a connection of its own, and they are dear
 
 Object = dict[str, Any]
@@ -88,7 +89,7 @@ class Cluster:
                 return
 
     async def list(self, path: str, *, labels: str = "", fields: str = "", as_table: bool = False) -> Object:
-        """The whole list. With `as_table` it is a Table, if the server has one: look at `kind`."""
+        """The whole list. With `as_table` it is a Table, if the server has one: look at `kind`. TooLarge beyond 100,000 entries."""
         whole: Object = {}
         async for page in self.pages(path, labels=labels, fields=fields, as_table=as_table):
             if not whole:
@@ -97,6 +98,8 @@ class Cluster:
             for key in ("items", "rows"):
                 if key in page:
                     whole.setdefault(key, []).extend(page[key] or [])
+            if max(len(whole.get("items") or ()), len(whole.get("rows") or ())) > MOST_ITEMS:
+                raise TooLarge(f"{path}: more than {MOST_ITEMS} objects; ask for fewer, with a selector", MOST_ITEMS)
         whole.get("metadata", {}).pop("continue", None)
         return whole
 
@@ -148,7 +151,7 @@ class Cluster:
                 http, used = await self._ready()
                 answer = await http.open_stream(method, path, (*used.headers, *headers), body, timeout)
             if not answer.ok:
-                raise _refused(Response(answer.status, answer.headers, await answer.all(1 << 20, timeout)))
+                raise _refused(Response(answer.status, answer.headers, await answer.beginning(timeout=timeout)))
         except BaseException:
             answer.leave()
             raise

@@ -18,8 +18,11 @@ from sandpool.sdk._async.http import Answer, Headers, Http, RefusedUpgrade, Resp
 from sandpool.sdk._async.line import Line
 from sandpool.sdk._async.websocket import WebSocket
 from sandpool.sdk.errors import Released
-from sandpool.sdk.refusals import LONGEST, refusal
+from sandpool.sdk.refusals import refusal
 from sandpool.wire.headers import NAMESPACE, PORT, SANDBOX, UID
+
+ANSWER = 8 << 20
+"""Bytes of an answer about one thing: a file, a process with its arguments."""
 
 
 class Way(Protocol):
@@ -66,14 +69,20 @@ class DataPlane:
         return tuple(found)
 
     async def request(
-        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Headers = (),
+        body: bytes = b"",
+        timeout: float | None = None,
+        limit: int = ANSWER,
     ) -> Response:
-        """One request whose answer fits into memory."""
+        """One request whose answer fits into memory. It is the sandbox that answers: TooLarge if it says more than `limit` bytes."""
         http, proof = await self._reached()
-        response = await http.request(method, path, (*self.headers(), *proof, *headers), body, timeout)
+        response = await http.request(method, path, (*self.headers(), *proof, *headers), body, timeout, limit)
         if response.status == 401 and await self._way.renew(proof):
             proof = await self._way.bearer()
-            response = await http.request(method, path, (*self.headers(), *proof, *headers), body, timeout)
+            response = await http.request(method, path, (*self.headers(), *proof, *headers), body, timeout, limit)
         if not response.ok:
             raise refusal(response.status, response.body, str(self))
         return response
@@ -93,7 +102,7 @@ class DataPlane:
                 opened = http.stream(method, path, (*self.headers(), *proof, *headers), body, timeout)
                 answer = await stack.enter_async_context(opened)
             if not answer.ok:
-                raise refusal(answer.status, await answer.all(LONGEST), str(self))
+                raise refusal(answer.status, await answer.beginning(), str(self))
             yield answer
 
     @asynccontextmanager

@@ -8,17 +8,18 @@ from contextlib import asynccontextmanager
 from typing import IO, BinaryIO, cast
 
 from sandpool.kube.errors import Unreachable
+from sandpool.sdk._async.data_plane import ANSWER as ANSWER_BYTES
 from sandpool.sdk._async.data_plane import DataPlane
 from sandpool.sdk._async.file_watch import AsyncWatch
-from sandpool.sdk._async.http import Answer, Headers, Response
+from sandpool.sdk._async.http import LARGEST, Answer, Headers, Response
 from sandpool.sdk._async.sources import Source, pieces_of, plain
 from sandpool.sdk._async.trees import download_tree, upload_tree
 from sandpool.sdk.answers import read_object, understood
-from sandpool.sdk.errors import FileError, FileNotFound, RouterError
-from sandpool.sdk.file_errors import PastTheEnd, file_error, lost
+from sandpool.sdk.errors import FileNotFound, RouterError
+from sandpool.sdk.file_errors import PastTheEnd, file_error, fits, lost
 from sandpool.sdk.file_paths import RemotePath, file_url, joined, octal
 from sandpool.sdk.local_files import LocalPath, Progress, is_folder, measured, opened, putting
-from sandpool.sdk.values import FileInfo, Transfer
+from sandpool.sdk.values import DEFAULT_MAX_BYTES, FileInfo, Transfer
 
 PIECE = 256 * 1024
 ANSWER = 60.0
@@ -38,14 +39,15 @@ class AsyncFileReader:
         """Up to `limit` bytes as soon as there are any; none at the end."""
         return await self._answer.read(limit)
 
-    async def all(self, most: int | None = None) -> bytes:
-        """All that is still to come. FileError if that is more than `most` bytes: what is not asked for is not kept."""
+    async def all(self, max_bytes: int | None = DEFAULT_MAX_BYTES) -> bytes:
+        """All that is still to come. FileTooLarge if that is more than `max_bytes`, before it is read where the sandbox says so;
+        None: any number."""
         parts, size = [], 0
+        fits(self.path, self.size, max_bytes)
         while data := await self.read():
             parts.append(data)
             size += len(data)
-            if most is not None and size > most:
-                raise FileError(f"{self.path!r}: the sandbox sends more than the {most} bytes asked for", self.path)
+            fits(self.path, size, max_bytes)
         return b"".join(parts)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -64,28 +66,51 @@ class AsyncFiles:
 
     # Contents
 
-    async def read(self, path: RemotePath, *, offset: int = 0, length: int | None = None) -> bytes:
-        """All of a file, or `length` bytes from `offset` on (fewer where it ends before)."""
+    async def read(
+        self,
+        path: RemotePath,
+        *,
+        offset: int = 0,
+        length: int | None = None,
+        max_bytes: int | None = DEFAULT_MAX_BYTES,
+    ) -> bytes:
+        """All of a file, or `length` bytes from `offset` on (fewer where it ends before).
+
+        A file that is larger than `max_bytes` is FileTooLarge, and nothing of it is kept: what is in a sandbox may be of any size, and may
+        say that it is. With a `length` that is the limit. None: no limit. `open`, `read_into` and `download` take files of any size
+        in constant memory.
+        """
         if length == 0:
             await self.stat(path)
             return b""
         try:
             async with self.open(path, offset=offset, length=length) as file:
-                return await file.all(length)
+                return await file.all(max_bytes if length is None else length)
         except PastTheEnd:
             return b""
 
-    async def read_text(self, path: RemotePath, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """A file as text. `errors="replace"` never fails."""
-        return (await self.read(path)).decode(encoding, errors)
+    async def read_text(
+        self,
+        path: RemotePath,
+        encoding: str = "utf-8",
+        errors: str = "strict",
+        *,
+        max_bytes: int | None = DEFAULT_MAX_BYTES,
+    ) -> str:
+        """A file as text, of at most `max_bytes` as for `read`. `errors="replace"` never fails to decode."""
+        return (await self.read(path, max_bytes=max_bytes)).decode(encoding, errors)
 
-    async def read_into(self, path: RemotePath, file: IO[bytes]) -> int:
-        """Copies a file of any size into a local file that is open for writing. How many bytes it had."""
+    async def read_into(self, path: RemotePath, file: IO[bytes], *, max_bytes: int | None = None) -> int:
+        """Copies a file of any size into a local file that is open for writing. How many bytes it had.
+
+        With `max_bytes`, FileTooLarge is raised if it has more; no more than that is ever written."""
         size = 0
         async with self.open(path) as source:
+            fits(source.path, source.size, max_bytes)
             async for data in source:
-                file.write(data)
                 size += len(data)
+                fits(source.path, size, max_bytes)
+                file.write(data)
         return size
 
     @asynccontextmanager
@@ -118,8 +143,8 @@ class AsyncFiles:
     # Names
 
     async def list(self, path: RemotePath = ".") -> list[FileInfo]:
-        """The entries of a folder, by name."""
-        answer = await self._asked("GET", file_url(path, "list"), path)
+        """The entries of a folder, by name; the first 100,000."""
+        answer = await self._asked("GET", file_url(path, "list"), path, limit=LARGEST)
         entries = read_object(answer.body).get("entries", [])
         with understood():
             return [FileInfo.of(entry, joined(path, str(entry["name"]))) for entry in entries]
@@ -166,16 +191,24 @@ class AsyncFiles:
             await self._sent(url, remote, file if progress is None else measured(file, found.st_size, progress))
         return Transfer(1, found.st_size)
 
-    async def download(self, remote: RemotePath, local: LocalPath, *, progress: Progress | None = None) -> Transfer:
+    async def download(
+        self,
+        remote: RemotePath,
+        local: LocalPath,
+        *,
+        progress: Progress | None = None,
+        max_bytes: int | None = None,
+    ) -> Transfer:
         """Copies a file to `local`, or the contents of a folder into the local folder `local`, over what is there.
 
         Nothing is written outside of `local`, whatever the sandbox sends: symlinks that would lead out are left out and named
         in the result. `progress(done, total)` hears of bytes on the way; the total of a folder is not known (0). A file
-        appears whole or not at all.
+        appears whole or not at all. With `max_bytes`, FileTooLarge is raised if there is more, and no more than that is written:
+        a sandbox may send without end.
         """
         info = await self.stat(remote)
         if info.is_dir:
-            return await download_tree(self._plane, remote, local, progress)
+            return await download_tree(self._plane, remote, local, progress, max_bytes)
         done = 0
         if is_folder(local):
             raise IsADirectoryError(
@@ -183,9 +216,11 @@ class AsyncFiles:
             )
         with putting(local, info.mode & 0o777) as file:
             async with self.open(remote) as source:
+                fits(source.path, source.size, max_bytes)
                 async for data in source:
-                    file.write(data)
                     done += len(data)
+                    fits(source.path, done, max_bytes)
+                    file.write(data)
                     if progress is not None:
                         progress(done, source.size)
         return Transfer(1, done)
@@ -202,10 +237,16 @@ class AsyncFiles:
     # Requests
 
     async def _asked(
-        self, method: str, url: str, path: RemotePath, body: bytes = b"", timeout: float | None = ANSWER
+        self,
+        method: str,
+        url: str,
+        path: RemotePath,
+        body: bytes = b"",
+        timeout: float | None = ANSWER,
+        limit: int = ANSWER_BYTES,
     ) -> Response:
         try:
-            return await self._plane.request(method, url, body=body, timeout=timeout)
+            return await self._plane.request(method, url, body=body, timeout=timeout, limit=limit)
         except RouterError as error:
             raise file_error(error, os.fspath(path)) from None
         except Unreachable as error:
@@ -213,7 +254,7 @@ class AsyncFiles:
 
     async def _sent(self, url: str, path: RemotePath, body: BinaryIO | AsyncIterator[bytes]) -> None:
         async with self._streamed("PUT", url, path, body=body) as answer:
-            await answer.all()
+            await answer.all(ANSWER_BYTES)
 
     @asynccontextmanager
     async def _streamed(

@@ -25,7 +25,7 @@ from sandpool.sdk._async.meeting import Turns
 from sandpool.sdk._async.transport import Transport, sleep
 from sandpool.sdk._async.websocket import WebSocket, upgrade_headers, verify_upgrade
 from sandpool.sdk.deadline import Deadline, after, sooner
-from sandpool.sdk.errors import Dropped
+from sandpool.sdk.errors import Dropped, TooLarge
 from sandpool.sdk.origin import Origin
 from sandpool.version import __version__
 
@@ -38,6 +38,7 @@ IDLE = 20.0  # seconds that a connection is kept for: less than any server that 
 KEPT = 16  # connections at most
 PAUSES = (0.05, 0.2)  # after a refused connection
 LARGEST = 64 << 20  # bytes of an answer that is read whole
+REFUSAL = 1 << 16  # bytes of a refusal that are worth reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,12 @@ class Answer:
         return await self._exchange.read(limit, after(timeout))
 
     async def all(self, limit: int = LARGEST, timeout: float | None = None) -> bytes:
-        """The whole rest; Unreadable if it is longer than `limit`."""
+        """The whole rest; TooLarge if it is longer than `limit`."""
         return await read_whole(self._exchange, limit, after(timeout))
+
+    async def beginning(self, limit: int = REFUSAL, timeout: float | None = None) -> bytes:
+        """The rest, or as much of it as `limit` allows."""
+        return await read_some(self._exchange, limit, after(timeout))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while data := await self._exchange.read():
@@ -186,7 +191,7 @@ class Http:
         exchange = await self._ask("GET", path, asked, b"", after(timeout))
         try:
             if exchange.status != 101:
-                raise RefusedUpgrade(await whole(exchange, after(timeout)))
+                raise await refused(exchange, after(timeout))
             yield exchange.transport, exchange.rest()
         finally:
             exchange.transport.close()
@@ -211,7 +216,7 @@ class Http:
         exchange = await self._ask("GET", path, (*asked, *headers), b"", deadline)
         try:
             if exchange.status != 101:
-                raise RefusedUpgrade(await whole(exchange, deadline))
+                raise await refused(exchange, deadline)
             verify_upgrade(key, exchange.headers, protocols)
             socket = WebSocket(exchange.transport, exchange.headers.get("sec-websocket-protocol", ""))
             socket.feed(exchange.rest())
@@ -316,8 +321,16 @@ async def _exchange(transport: Line, request: h11.Request, body: Body, deadline:
     return exchange
 
 
-async def whole(exchange: Exchange, deadline: Deadline) -> Response:
-    return Response(exchange.status, exchange.headers, await read_whole(exchange, LARGEST, deadline))
+async def refused(exchange: Exchange, deadline: Deadline) -> RefusedUpgrade:
+    return RefusedUpgrade(Response(exchange.status, exchange.headers, await read_some(exchange, REFUSAL, deadline)))
+
+
+async def read_some(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
+    parts, size = [], 0
+    while size < limit and (data := await exchange.read(limit - size, deadline)):
+        parts.append(data)
+        size += len(data)
+    return b"".join(parts)
 
 
 async def read_whole(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
@@ -326,5 +339,5 @@ async def read_whole(exchange: Exchange, limit: int, deadline: Deadline) -> byte
         parts.append(data)
         size += len(data)
         if size > limit:
-            raise Unreadable(f"an answer is larger than {limit} bytes; read it as a stream")
+            raise TooLarge(f"an answer is larger than {limit} bytes; ask for less of it, or read it as a stream", limit)
     return b"".join(parts)

@@ -6,10 +6,10 @@ import os
 from collections.abc import AsyncIterator
 
 from sandpool.kube.errors import Unreachable
-from sandpool.sdk._async.data_plane import DataPlane
+from sandpool.sdk._async.data_plane import ANSWER, DataPlane
 from sandpool.sdk.errors import FileError, RouterError
 from sandpool.sdk.extraction import Extraction
-from sandpool.sdk.file_errors import file_error, lost
+from sandpool.sdk.file_errors import file_error, fits, lost
 from sandpool.sdk.file_paths import RemotePath, file_url
 from sandpool.sdk.local_files import LocalPath, Progress
 from sandpool.sdk.tar_pieces import TreePieces
@@ -31,7 +31,7 @@ async def upload_tree(plane: DataPlane, local: LocalPath, remote: RemotePath, pr
 
     try:
         async with plane.stream("PUT", file_url(remote, "tar"), TAR, pieces()) as answer:
-            await answer.all()
+            await answer.all(ANSWER)
     except RouterError as error:
         raise file_error(error, os.fspath(remote)) from None
     except Unreachable as error:
@@ -39,7 +39,9 @@ async def upload_tree(plane: DataPlane, local: LocalPath, remote: RemotePath, pr
     return Transfer(tree.files, tree.size, tuple(tree.skipped))
 
 
-async def download_tree(plane: DataPlane, remote: RemotePath, local: LocalPath, progress: Progress | None) -> Transfer:
+async def download_tree(
+    plane: DataPlane, remote: RemotePath, local: LocalPath, progress: Progress | None, max_bytes: int | None = None
+) -> Transfer:
     done = 0
 
     def told(size: int) -> None:
@@ -50,7 +52,9 @@ async def download_tree(plane: DataPlane, remote: RemotePath, local: LocalPath, 
 
     try:
         async with plane.stream("GET", file_url(remote, "tar")) as answer:
-            with Extraction(os.fspath(local), told) as extraction:
+            with Extraction(
+                os.fspath(local), told, lambda size: fits(os.fspath(remote), size, max_bytes)
+            ) as extraction:
                 async for data in answer:
                     extraction.feed(data)
                 extraction.finish()

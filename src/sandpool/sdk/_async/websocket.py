@@ -30,6 +30,7 @@ from sandpool.wire.websocket import (
 
 LONGEST = 16 << 20  # bytes of one message
 READ = 1 << 18
+MANY = 1000
 GOODBYE = 1.0  # seconds that the other side may take to say that it closes, too
 
 
@@ -66,9 +67,10 @@ class WebSocket:
             self.feed(data)
 
     async def received(self) -> list[bytes | None]:
-        """The messages that are here already: came while something was sent. The last one is None if the other side closed."""
+        """Messages that are here already: came while something was sent. Not more than are quickly taken: what is left comes next time. The last
+        one is None if the other side closed."""
         found: list[bytes | None] = []
-        while self._transport.arrived and self.code is None:
+        while self._transport.arrived and self.code is None and len(found) < MANY:
             data = await self._transport.read(READ)
             if not data:
                 raise Unreachable("the WebSocket was cut off")

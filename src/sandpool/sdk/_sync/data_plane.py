@@ -20,8 +20,11 @@ from sandpool.sdk._sync.http import Answer, Headers, Http, RefusedUpgrade, Respo
 from sandpool.sdk._sync.line import Line
 from sandpool.sdk._sync.websocket import WebSocket
 from sandpool.sdk.errors import Released
-from sandpool.sdk.refusals import LONGEST, refusal
+from sandpool.sdk.refusals import refusal
 from sandpool.wire.headers import NAMESPACE, PORT, SANDBOX, UID
+
+ANSWER = 8 << 20
+"""Bytes of an answer about one thing: a file, a process with its arguments."""
 
 
 class Way(Protocol):
@@ -68,14 +71,20 @@ class DataPlane:
         return tuple(found)
 
     def request(
-        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Headers = (),
+        body: bytes = b"",
+        timeout: float | None = None,
+        limit: int = ANSWER,
     ) -> Response:
-        """One request whose answer fits into memory."""
+        """One request whose answer fits into memory. It is the sandbox that answers: TooLarge if it says more than `limit` bytes."""
         http, proof = self._reached()
-        response = http.request(method, path, (*self.headers(), *proof, *headers), body, timeout)
+        response = http.request(method, path, (*self.headers(), *proof, *headers), body, timeout, limit)
         if response.status == 401 and self._way.renew(proof):
             proof = self._way.bearer()
-            response = http.request(method, path, (*self.headers(), *proof, *headers), body, timeout)
+            response = http.request(method, path, (*self.headers(), *proof, *headers), body, timeout, limit)
         if not response.ok:
             raise refusal(response.status, response.body, str(self))
         return response
@@ -95,7 +104,7 @@ class DataPlane:
                 opened = http.stream(method, path, (*self.headers(), *proof, *headers), body, timeout)
                 answer = stack.enter_context(opened)
             if not answer.ok:
-                raise refusal(answer.status, answer.all(LONGEST), str(self))
+                raise refusal(answer.status, answer.beginning(), str(self))
             yield answer
 
     @contextmanager

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from sandpool.sdk._sync.data_plane import ANSWER as ANSWER_BYTES
 from sandpool.sdk._sync.data_plane import DataPlane
+from sandpool.sdk._sync.http import LARGEST
 from sandpool.sdk._sync.links import AnswerLink, FedLink, Link
 from sandpool.sdk._sync.process import ANSWER, Process
 from sandpool.sdk._sync.sources import Source, pieces_of, plain
@@ -133,7 +135,7 @@ class Commands:
 
     def processes(self) -> list[ProcessInfo]:
         """All that run, and the newest 256 that have ended. What `run` and `stream` started is among them."""
-        value = self._ask("GET", PROCESSES)
+        value = self._ask("GET", PROCESSES, limit=LARGEST)
         with understood():
             return [ProcessInfo.of(one) for one in value["processes"]]
 
@@ -161,11 +163,13 @@ class Commands:
     def _start(self, spec: dict[str, Any]) -> ProcessInfo:
         return ProcessInfo.of(self._ask("POST", PROCESSES, {**spec, "detach": True}))
 
-    def _ask(self, method: str, path: str, value: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(
+        self, method: str, path: str, value: dict[str, Any] | None = None, limit: int = ANSWER_BYTES
+    ) -> dict[str, Any]:
         headers = (("Content-Type", "application/json"),) if value is not None else ()
         body = encode(value) if value is not None else b""
         try:
-            answer = self._plane.request(method, path, headers, body, timeout=ANSWER)
+            answer = self._plane.request(method, path, headers, body, timeout=ANSWER, limit=limit)
         except RouterError as error:
             raise command_error(error, process=method == "GET") from None
         return read_object(answer.body)

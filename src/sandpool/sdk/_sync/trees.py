@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 
 from sandpool.kube.errors import Unreachable
-from sandpool.sdk._sync.data_plane import DataPlane
+from sandpool.sdk._sync.data_plane import ANSWER, DataPlane
 from sandpool.sdk.errors import FileError, RouterError
 from sandpool.sdk.extraction import Extraction
-from sandpool.sdk.file_errors import file_error, lost
+from sandpool.sdk.file_errors import file_error, fits, lost
 from sandpool.sdk.file_paths import RemotePath, file_url
 from sandpool.sdk.local_files import LocalPath, Progress
 from sandpool.sdk.tar_pieces import TreePieces
@@ -33,7 +33,7 @@ def upload_tree(plane: DataPlane, local: LocalPath, remote: RemotePath, progress
 
     try:
         with plane.stream("PUT", file_url(remote, "tar"), TAR, pieces()) as answer:
-            answer.all()
+            answer.all(ANSWER)
     except RouterError as error:
         raise file_error(error, os.fspath(remote)) from None
     except Unreachable as error:
@@ -41,7 +41,9 @@ def upload_tree(plane: DataPlane, local: LocalPath, remote: RemotePath, progress
     return Transfer(tree.files, tree.size, tuple(tree.skipped))
 
 
-def download_tree(plane: DataPlane, remote: RemotePath, local: LocalPath, progress: Progress | None) -> Transfer:
+def download_tree(
+    plane: DataPlane, remote: RemotePath, local: LocalPath, progress: Progress | None, max_bytes: int | None = None
+) -> Transfer:
     done = 0
 
     def told(size: int) -> None:
@@ -52,7 +54,9 @@ def download_tree(plane: DataPlane, remote: RemotePath, local: LocalPath, progre
 
     try:
         with plane.stream("GET", file_url(remote, "tar")) as answer:
-            with Extraction(os.fspath(local), told) as extraction:
+            with Extraction(
+                os.fspath(local), told, lambda size: fits(os.fspath(remote), size, max_bytes)
+            ) as extraction:
                 for data in answer:
                     extraction.feed(data)
                 extraction.finish()

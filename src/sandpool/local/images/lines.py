@@ -1,0 +1,71 @@
+"""HTTP clients for pulls, each of which connects only to addresses that its reach allows.
+
+The address is judged where the socket is made, after the name was looked up: a name that means something else a moment later gains
+nothing. A client is never used for another reach, so no open connection is either. Through a proxy it is the proxy that looks names up
+and connects; the proxy itself is the operator's and is not judged.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+from ipaddress import ip_address
+
+import aiohttp
+from aiohttp import AddrInfoType
+
+from sandpool.local.images.allowed import Reach, may_connect
+from sandpool.local.images.options import ImageOptions
+from sandpool.local.network.forbidden import Address
+from sandpool.local.network.route import Route, route
+from sandpool.version import __version__
+
+AskRoute = Callable[[Address], Route]
+
+
+class OutOfReach(PermissionError):
+    """An address that must not be connected to."""
+
+
+class Lines:
+    def __init__(self, options: ImageOptions, ask_route: AskRoute = route) -> None:
+        self._options = options
+        self._route = ask_route
+        self._clients: dict[Reach | None, aiohttp.ClientSession] = {}
+
+    def to(self, reach: Reach, *, proxied: bool) -> aiohttp.ClientSession:
+        key = None if proxied else reach
+        if key not in self._clients:
+            self._clients[key] = _client(self._options, key, self._route)
+        return self._clients[key]
+
+    async def __aenter__(self) -> Lines:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+
+def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute) -> aiohttp.ClientSession:
+    """No cookies, no decompression behind our back (it would change what the digest is of), no credentials of the user."""
+    factory = partial(_connectable, reach, ask_route) if reach is not None else None
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        headers={"User-Agent": f"sandpool/{__version__}", "Accept-Encoding": "identity"},
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=15.0, sock_read=options.silence),
+        trust_env=False,
+        requote_redirect_url=False,
+    )
+
+
+def _connectable(reach: Reach, ask_route: AskRoute, found: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, where = found
+    if not may_connect(ip_address(str(where[0]).partition("%")[0]), reach, ask_route):
+        raise OutOfReach(errno.EACCES, os.strerror(errno.EACCES))
+    return socket.socket(family, kind, protocol)
