@@ -19,7 +19,10 @@ import httptools
 from sandpool.local.apiserver.exchange import STATUS_LINE, Exchange, Headers
 from sandpool.local.apiserver.flow import Flow
 from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.owners import Owners
 from sandpool.local.apiserver.streams.pipe import Pipe
+from sandpool.loop.rotation import Rotation
+from sandpool.loop.shares import NOBODY
 
 NEVER: Final = float("inf")
 MOST_WAITING: Final = 256
@@ -37,10 +40,16 @@ class House:
     """What all connections of one server share. `last_gone` is called whenever no connection is left."""
 
     def __init__(
-        self, serve: Serve, limits: Limits, last_gone: Callable[[], None], loop: asyncio.AbstractEventLoop
+        self,
+        serve: Serve,
+        limits: Limits,
+        owners: Owners,
+        last_gone: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.serve = serve
         self.limits = limits
+        self.owners = owners
         self.last_gone = last_gone
         self.loop = loop
         self.date = b""  # the line of the Date header
@@ -48,14 +57,14 @@ class House:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._room = AT_ONCE
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: Rotation[Exchange] = Rotation()  # by tenant: the requests of one do not wait behind all of another's
 
     def start(self, exchange: Exchange) -> None:
         """At once or, behind many others that came in the same moment, in the next turns of the loop."""
         if self._room == AT_ONCE:
             self.loop.call_soon(self._turn)
         if not self._room:
-            self._waiting.append(exchange)
+            self._waiting.push(exchange.owner, exchange)
             return
         self._room -= 1
         task = self.loop.create_task(self.serve(exchange))
@@ -69,7 +78,7 @@ class House:
     def _turn(self, room: int = AT_ONCE) -> None:
         self._room = room
         while self._waiting and self._room:
-            exchange = self._waiting.popleft()
+            _, exchange = self._waiting.pop()
             if not exchange.gone:
                 self.start(exchange)
 
@@ -80,6 +89,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, house: House) -> None:
         self.house = house
+        self.owner = NOBODY  # the tenant whose it is
         self._loop = house.loop
         self._limits = house.limits
         self._parser = httptools.HttpRequestParser(self)
@@ -109,11 +119,14 @@ class Connection(asyncio.Protocol):
         self.flow = Flow(self.transport)
         self.house.connections.add(self)
         self._arriving = self._loop.time()
-        if self.house.closing or len(self.house.connections) > self._limits.connections:
+        if self.house.closing:
             self.transport.abort()
+        else:
+            self.house.owners.arrived(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.house.connections.discard(self)
+        self.house.owners.left(self)
         if self._serving is not None:
             self._serving.lose()
         self._next.clear()
@@ -200,6 +213,7 @@ class Connection(asyncio.Protocol):
             self._headers,
             keep=parser.should_keep_alive() and version != "1.0",
             chunks=version == "1.1",
+            owner=self.owner,
         )
         if parser.should_upgrade():
             exchange.upgrade = self._upgrade
@@ -257,6 +271,9 @@ class Connection(asyncio.Protocol):
     def be_patient(self) -> None:
         self._patient = True
 
+    def own(self, tenant: str) -> None:
+        self.house.owners.own(self, tenant)
+
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         exchange = self._asked
         assert exchange is not None
@@ -274,6 +291,21 @@ class Connection(asyncio.Protocol):
         return self._pipe
 
     # The server's side.
+
+    @property
+    def idle(self) -> bool:
+        return self._serving is None and self._pipe is None
+
+    @property
+    def held_up(self) -> bool:
+        serving = self._serving
+        return serving is not None and serving.seated and (not serving.arrived or self.flow.write_paused)
+
+    def cut(self) -> None:
+        if self.idle and not self.transport.is_closing():
+            self.transport.close()
+        else:
+            self.transport.abort()
 
     def shutdown(self) -> None:
         """Ends the connection when what it is doing is done."""

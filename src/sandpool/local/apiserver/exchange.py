@@ -13,9 +13,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from sandpool.kube.errors import ApiError, TooLarge
+from sandpool.kube.errors import ApiError, TooLarge, TooManyRequests
 from sandpool.local.apiserver.flow import Flow
 from sandpool.local.apiserver.streams.pipe import Pipe
+from sandpool.loop.shares import NOBODY
 
 Headers = list[tuple[bytes, bytes]]
 Upgrade = Callable[[Headers, int], Pipe]
@@ -55,6 +56,10 @@ class Line(Protocol):
         """From now on this answer may stay unread for as long as its client likes."""
         ...
 
+    def own(self, tenant: str) -> None:
+        """The connection is this tenant's. TooManyRequests if that has too many."""
+        ...
+
 
 class Exchange:
     __slots__ = (
@@ -73,8 +78,10 @@ class Exchange:
         "headers",
         "keep",
         "method",
+        "owner",
         "path",
         "query",
+        "seated",
         "upgrade",
     )
 
@@ -88,8 +95,10 @@ class Exchange:
         *,
         keep: bool,
         chunks: bool = True,
+        owner: str = NOBODY,
     ) -> None:
         self._line = line
+        self.owner = owner  # the tenant whose connection this is
         self.method = method
         self.path = path
         self.query = query
@@ -102,6 +111,7 @@ class Exchange:
         self.begun = False  # the answer
         self.complete = False  # the answer
         self.gone = False  # the client
+        self.seated = False  # it counts as a request in flight
         self._parts: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -182,6 +192,14 @@ class Exchange:
 
     def be_patient(self) -> None:
         self._line.be_patient()
+
+    def own(self, tenant: str) -> None:
+        """Counts the connection as this tenant's. TooManyRequests, and the connection's end, if that has too many."""
+        try:
+            self._line.own(tenant)
+        except TooManyRequests:
+            self.keep = False
+            raise
 
     # What it is told.
 

@@ -30,9 +30,11 @@ from sandpool.local.apiserver.handlers.watch import Watches
 from sandpool.local.apiserver.handlers.write import Writes
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.openapi.pages import OpenApi
+from sandpool.local.apiserver.owners import Owners
 from sandpool.local.apiserver.routes import Routes
 from sandpool.local.apiserver.usage.port import Usage
 from sandpool.local.objects.objects import Objects
+from sandpool.loop.seats import Seats
 from sandpool.model.usage import MEASURED
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
@@ -86,6 +88,13 @@ class ApiServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._watches = Watches(objects, options.limits, self._metrics, options.now, options.dice)
+        self._owners = Owners(options.limits)
+        self._seats = Seats(options.limits.requests, self._owners.make_room)
+        self._metrics.shares |= {
+            "connections": self._owners.shares,
+            "requests": self._seats.shares,
+            "watches": self._watches.shares,
+        }
         self._stopping = False
         self._empty = asyncio.Event()
         self.port = 0
@@ -101,7 +110,7 @@ class ApiServer:
         listener = _listen(self._options.host, self._options.port)
         self.port = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
-        house = self._house = House(self._app().serve, self._options.limits, self._empty.set, loop)
+        house = self._house = House(self._app().serve, self._options.limits, self._owners, self._empty.set, loop)
         self._server = await loop.create_server(
             lambda: Connection(house),
             sock=listener,
@@ -142,7 +151,7 @@ class ApiServer:
         authenticator = Authenticator(
             self._access.admin_token, self._access.signing_key, objects, lambda: options.now().timestamp()
         )
-        return App(routes, authenticator, dispatcher, limits, self._metrics)
+        return App(routes, authenticator, dispatcher, self._seats, self._metrics)
 
     def _sweep(self) -> None:
         """Again and again: a fresh Date header, and an end to connections that take too long."""
