@@ -45,7 +45,9 @@ class Pace:
         held = self.shares.held
         left = min(int(elapsed * self._rate.per_second), self.shares.used)
         waiting = len(held)
-        for tenant, level in sorted(held.items(), key=_level):  # the smallest first: what they do not need is for the others
+        for tenant, level in sorted(
+            held.items(), key=_level
+        ):  # the smallest first: what they do not need is for the others
             part = min(level, left // waiting)
             waiting -= 1
             left -= part

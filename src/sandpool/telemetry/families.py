@@ -89,7 +89,7 @@ ALL = (
 
 def of_shares(shares: Mapping[str, Share]) -> Iterable[tuple[Family, Values]]:
     """By the name of each resource. Tenants are counted, not named: there may be any number of them."""
-    for family, read in _SHOWN:
+    for family, read in _SHOWN if shares else ():
         yield family, {(name,): read(share) for name, share in shares.items()}
 
 

@@ -57,7 +57,9 @@ class House:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._room = AT_ONCE
-        self._waiting: Rotation[Exchange] = Rotation()  # by tenant: the requests of one do not wait behind all of another's
+        self._waiting: Rotation[Exchange] = (
+            Rotation()
+        )  # by tenant: the requests of one do not wait behind all of another's
 
     def start(self, exchange: Exchange) -> None:
         """At once or, behind many others that came in the same moment, in the next turns of the loop."""
