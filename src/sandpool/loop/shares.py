@@ -61,7 +61,7 @@ class Shares:
         if left:
             self.held[holder] = left
         else:
-            del self.held[holder]
+            self.held.pop(holder, None)
 
     def holds(self, holder: str) -> int:
         return self.held.get(holder, 0) if holder else self.own

@@ -44,10 +44,17 @@ class Unread(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = bytearray()
-        self.gone = False
+        self.gone = self.paused = False
+        self.connection: Connection | None = None  # to be told when too much is unread
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
+        if self.connection is not None and len(self.written) > 64 * 1024 and not self.paused:
+            self.paused = True
+            self.connection.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
 
     def close(self) -> None:
         self.gone = True
@@ -64,13 +71,14 @@ class Unread(asyncio.Transport):
 
 
 @asynccontextmanager
-async def many(server: LocalServer, number: int, said: bytes) -> AsyncIterator[list[Unread]]:
-    """So many connections on which that was said, without the sockets."""
+async def many(server: LocalServer, number: int, said: bytes, *, slow: bool = False) -> AsyncIterator[list[Unread]]:
+    """So many connections on which that was said, without the sockets. Nobody reads on them; those that are not slow hide it."""
     made: list[tuple[Connection, Unread]] = []
     for index in range(number):
         connection, transport = Connection(server.server._house), Unread()
         made.append((connection, transport))
         connection.connection_made(transport)
+        transport.connection = connection if slow else None
         connection.data_received(said)
         if index % 100 == 99:
             await asyncio.sleep(0.01)
@@ -216,3 +224,35 @@ async def test_one_object_that_is_written_again_and_again(tmp_path: Path) -> Non
         assert codes[-1] == 429, "250 MB of history were stored"
         assert int(answer.headers["Retry-After"]) >= 1
         await works(here.modest)
+
+
+def unread(transports: list[Unread]) -> int:
+    return sum(len(transport.written) for transport in transports)
+
+
+async def test_watches_that_nobody_reads(tmp_path: Path) -> None:
+    """One object of one megabyte becomes one event for each of them."""
+    async with town(tmp_path) as here:
+        asked = here.greedy.head("GET", f"{here.greedy.maps}?watch=1")
+        async with many(here.server, 600, asked, slow=True) as watches:
+            assert (await here.greedy.store("large", MB)).status == 201
+            await works(here.modest)
+            async with asyncio.timeout(30):
+                while unread(watches) == unread(watches[:1]) or any(not (w.gone or w.paused) for w in watches):
+                    await asyncio.sleep(0.01)
+            assert unread(watches) <= 256 * 1024 * 1024
+            await works(here.modest)
+
+
+async def test_lists_that_nobody_reads(tmp_path: Path) -> None:
+    """Each holds on to all that it lists, as it was."""
+    async with town(tmp_path) as here:
+        for number in range(40):
+            assert (await here.greedy.store(f"m{number}", MB)).status == 201
+        asked = here.greedy.head("GET", here.greedy.maps)
+        async with many(here.server, 40, asked, slow=True) as lists:
+            assert codes(lists)[b"429"] >= 40 - 1024 // 38
+            await works(here.modest)
+            assert (await here.server.request("GET", here.greedy.maps)).status == 200
+            whole = f"{here.greedy.maps}?watch=1&timeoutSeconds=1"
+            assert (await here.greedy.request("GET", whole)).status == 429  # it would begin with all of them too

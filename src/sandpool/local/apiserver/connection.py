@@ -20,6 +20,7 @@ from sandpool.local.apiserver.exchange import STATUS_LINE, Exchange, Headers
 from sandpool.local.apiserver.flow import Flow
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.owners import Owners
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.apiserver.streams.pipe import Pipe
 from sandpool.loop.rotation import Rotation
 from sandpool.loop.shares import NOBODY
@@ -44,12 +45,14 @@ class House:
         serve: Serve,
         limits: Limits,
         owners: Owners,
+        sending: Sending,
         last_gone: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.serve = serve
         self.limits = limits
         self.owners = owners
+        self.sending = sending
         self.last_gone = last_gone
         self.loop = loop
         self.date = b""  # the line of the Date header
@@ -110,6 +113,7 @@ class Connection(asyncio.Protocol):
         self._stalled = NEVER  # since when the client has not read
         self._resting = NEVER  # since when nothing was asked
         self._patient = False  # it need not read
+        self._unsent = (NOBODY, 0)  # what waits in the transport, and on whose account
         self._asked: Exchange | None = None  # wants an upgrade and is not answered yet
         self._held = b""  # what came after that request
         self._pipe: Pipe | None = None
@@ -132,7 +136,7 @@ class Connection(asyncio.Protocol):
         if self._serving is not None:
             self._serving.lose()
         self._next.clear()
-        self.flow.resume_writing()
+        self._sent()
         if exc is None:
             self.transport.close()
         if self._pipe is not None:
@@ -176,9 +180,20 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._stalled = self._loop.time()
         self.flow.pause_writing()
+        size = self.transport.get_write_buffer_size()
+        if self.hold(size):
+            self._unsent = (self.owner, size)
+        else:
+            self.cut()
 
     def resume_writing(self) -> None:
         self._stalled = NEVER
+        self._sent()
+
+    def _sent(self) -> None:
+        owner, size = self._unsent
+        self._unsent = (NOBODY, 0)
+        self.house.sending.unsent.take(owner, -size)
         self.flow.resume_writing()
 
     # The parser's side.
@@ -275,6 +290,13 @@ class Connection(asyncio.Protocol):
 
     def own(self, tenant: str) -> None:
         self.house.owners.own(self, tenant)
+
+    def hold(self, size: int) -> bool:
+        sending = self.house.sending
+        if size > 0 and not sending.may_wait(self.owner, size):
+            return False
+        sending.unsent.take(self.owner, size)
+        return True
 
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         exchange = self._asked

@@ -24,6 +24,7 @@ Upgrade = Callable[[Headers, int], Pipe]
 
 STATUS_LINE: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 UNREAD: Final = 64 * 1024  # bytes of a body that wait here before the client is not read on
+LARGE: Final = 64 * 1024  # bytes that a connection does not take without asking
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"connection: close\r\n"
@@ -58,6 +59,14 @@ class Line(Protocol):
 
     def own(self, tenant: str) -> None:
         """The connection is this tenant's. TooManyRequests if that has too many."""
+        ...
+
+    def hold(self, size: int) -> bool:
+        """Whether so many bytes may wait for the client besides those that do; if so, they count. Given back with a negative size."""
+        ...
+
+    def cut(self) -> None:
+        """Ends the connection at once."""
         ...
 
 
@@ -203,6 +212,20 @@ class Exchange:
 
     # What it is told.
 
+    async def _room(self, size: int) -> None:
+        """Waits until the client has read most of what it was sent. To one of a tenant whose clients leave too much unread nothing more
+        is sent."""
+        line = self._line
+        if not line.hold(size):
+            line.cut()
+            self.lose()
+            return
+        try:
+            if line.flow.write_paused:
+                await self.drain()
+        finally:
+            line.hold(-size)
+
     async def drain(self) -> None:
         """Waits until the client has read most of what it was sent."""
         while self._line.flow.write_paused and not self.gone:
@@ -212,8 +235,8 @@ class Exchange:
         """All of the answer. `lines` are headers beyond those of every answer, made by `lines_of`."""
         line = self._line
         self.begun = True
-        if line.flow.write_paused:
-            await self.drain()
+        if line.flow.write_paused or len(body) > LARGE:
+            await self._room(len(body))
         if self.gone:
             return
         if not self.arrived and b"expect" in self.header:
@@ -248,8 +271,8 @@ class Exchange:
     async def piece(self, data: bytes) -> None:
         """Some more of it."""
         line = self._line
-        if line.flow.write_paused:
-            await self.drain()
+        if line.flow.write_paused or len(data) > LARGE:
+            await self._room(len(data))
         if not data or self.gone:
             return
         if self._chunked:

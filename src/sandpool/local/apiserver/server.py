@@ -32,6 +32,7 @@ from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.openapi.pages import OpenApi
 from sandpool.local.apiserver.owners import Owners
 from sandpool.local.apiserver.routes import Routes
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.apiserver.usage.port import Usage
 from sandpool.local.objects.objects import Objects
 from sandpool.loop.seats import Seats
@@ -87,13 +88,16 @@ class ApiServer:
         self._house: House
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._watches = Watches(objects, options.limits, self._metrics, options.now, options.dice)
+        self._sending = Sending(options.limits)
+        self._watches = Watches(objects, options.limits, self._metrics, self._sending, options.now, options.dice)
         self._owners = Owners(options.limits)
         self._seats = Seats(options.limits.requests, self._owners.make_room)
         self._metrics.shares |= {
             "connections": self._owners.shares,
             "requests": self._seats.shares,
             "watches": self._watches.shares,
+            "unsent_bytes": self._sending.unsent,
+            "snapshot_bytes": self._sending.snapshots,
         }
         self._stopping = False
         self._empty = asyncio.Event()
@@ -110,7 +114,9 @@ class ApiServer:
         listener = _listen(self._options.host, self._options.port)
         self.port = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
-        house = self._house = House(self._app().serve, self._options.limits, self._owners, self._empty.set, loop)
+        house = self._house = House(
+            self._app().serve, self._options.limits, self._owners, self._sending, self._empty.set, loop
+        )
         self._server = await loop.create_server(
             lambda: Connection(house),
             sock=listener,
@@ -138,15 +144,15 @@ class ApiServer:
         dispatcher = Dispatcher(
             routes,
             objects,
-            Reads(objects, options.now),
+            Reads(objects, self._sending, options.now),
             Writes(objects, limits, options.now),
-            Removals(objects, limits, options.now),
+            Removals(objects, limits, self._sending, options.now),
             self._watches,
             Reviews(limits, options.now),
             TokenRequests(objects, limits, self._access.signing_key, options.now, options.new_id),
             public,
             self._runtime,
-            None if options.usage is None else UsagePages(objects, options.usage, options.now),
+            None if options.usage is None else UsagePages(objects, options.usage, self._sending, options.now),
         )
         authenticator = Authenticator(
             self._access.admin_token, self._access.signing_key, objects, lambda: options.now().timestamp()

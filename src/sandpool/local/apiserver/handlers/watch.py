@@ -22,6 +22,7 @@ from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import integer, watch_query
 from sandpool.local.apiserver.render import event_shape
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.loop.shares import Decision, Revoke, Shares
 from sandpool.telemetry.metrics import Metrics
@@ -37,11 +38,18 @@ class Watches:
     """All watches of one server: how many each tenant has, and their common end."""
 
     def __init__(
-        self, objects: Objects, limits: Limits, metrics: Metrics, now: Callable[[], datetime], dice: Callable[[], float]
+        self,
+        objects: Objects,
+        limits: Limits,
+        metrics: Metrics,
+        sending: Sending,
+        now: Callable[[], datetime],
+        dice: Callable[[], float],
     ) -> None:
         self._objects = objects
         self._limits = limits
         self._metrics = metrics
+        self.sending = sending
         self._now = now
         self._dice = dice
         self.shares = Shares(limits.watches)
@@ -60,6 +68,12 @@ class Watches:
             watch: RawWatch | Gone = self._objects.watch(call.resource, call.namespace, query)
         except Gone as error:
             watch = error
+        if isinstance(watch, RawWatch) and watch.first_size > PIECE:
+            try:
+                self.sending.check(tenant, watch.first_size)
+            except TooManyRequests:
+                watch.close()
+                raise
         if isinstance(verdict, Revoke):
             self._revoke(verdict.holder)
         timeout = float(seconds) if seconds is not None and seconds > 0 else self._some_time()
@@ -181,6 +195,12 @@ class WatchReply:
         """This loop is where every event of every watcher passes."""
         next_events, shape = watch.next, self._shape
         try:
+            if watch.first_size:
+                with self._watches.sending.holding(self._tenant, watch.first_size):
+                    self._sent = False
+                    for chunk in lines(await next_events(), shape):
+                        await send(chunk)
+                        await asyncio.sleep(0)
             while True:
                 self._sent = True
                 events = await next_events()
