@@ -171,3 +171,15 @@ async def test_a_taken_port_is_an_error_and_leaks_nothing(tmp_path: Path) -> Non
         with pytest.raises(OSError, match="in use"):
             async with local_server(tmp_path / "b", options=ServerOptions(port=first.server.port)):
                 pass
+
+
+async def test_of_clients_that_connect_and_fall_silent_the_oldest_gives_way(tmp_path: Path) -> None:
+    """Before the handshake, where nothing is known of them yet."""
+    async with local_server(tmp_path, options=limited(handshakes=5)) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.server.port) for _ in range(50)]
+        assert (await server.request("GET", "/readyz")).status == 200
+        async with asyncio.timeout(5):  # much less than a handshake may take
+            for reader, _ in silent[:44]:
+                assert await reader.read() == b""
+        for _, writer in silent:
+            writer.transport.abort()

@@ -13,6 +13,7 @@ class Limits:
     connections: int = 10_000  # of all tenants, who share them; the admin has as many again. The same of the next two
     requests: int = 2_000  # in flight until they are answered, watches not counted
     watches: int = 5_000
+    handshakes: int = 1_000  # under way at once
     strangers: int = 2_500  # connections on which nobody has said yet who they are
     unsent: int = 256 * 1024 * 1024  # bytes in front of tenants' clients that do not keep up
     snapshots: int = 1024 * 1024 * 1024  # bytes of tenants' long lists that are being sent

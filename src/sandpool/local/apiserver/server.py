@@ -18,6 +18,7 @@ from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.connection import Connection, House
 from sandpool.local.apiserver.discovery.pages import Discovery
 from sandpool.local.apiserver.dispatch import Dispatcher
+from sandpool.local.apiserver.door import Door
 from sandpool.local.apiserver.handlers.public import Action, Check, Public
 from sandpool.local.apiserver.handlers.read import Reads
 from sandpool.local.apiserver.handlers.remove import Removals
@@ -86,7 +87,7 @@ class ApiServer:
         self._metrics = metrics or Metrics()
         self._runtime = runtime or NoRuntime()
         self._house: House
-        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._sending = Sending(options.limits)
         self._watches = Watches(objects, options.limits, self._metrics, self._sending, options.now, options.dice)
@@ -117,14 +118,8 @@ class ApiServer:
         house = self._house = House(
             self._app().serve, self._options.limits, self._owners, self._sending, self._empty.set, loop
         )
-        self._server = await loop.create_server(
-            lambda: Connection(house),
-            sock=listener,
-            ssl=self._access.tls(),
-            backlog=2048,
-            ssl_handshake_timeout=self._options.limits.handshake,
-            ssl_shutdown_timeout=2.0,
-        )
+        self._door = Door(listener, self._access.tls(), self._options.limits, lambda: Connection(house))
+        self._door.open()
         self._sweep()
         log.info("the API server listens", url=self.url)
 
@@ -171,11 +166,11 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Accepts nothing more, ends watches cleanly, lets requests in flight finish, then closes what is left."""
-        if self._server is None:
+        if self._door is None:
             return
         self._stopping = True
         self._house.closing = True
-        self._server.close()
+        self._door.close()
         self._watches.end_all()
         for connection in list(self._house.connections):
             connection.shutdown()
@@ -188,10 +183,11 @@ class ApiServer:
             if late:
                 log.warning("requests were cut off at the end", requests=len(late))
                 await asyncio.wait(late, timeout=1.0)
+        await self._door.closed()
         await self._disconnect()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self._server = None
+        self._door = None
 
     async def _disconnect(self) -> None:
         """Lets closing connections say goodbye for a moment, then cuts them."""
