@@ -71,7 +71,7 @@ class LocalOptions:
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
-    holdings: HoldingLimits = HoldingLimits()
+    holdings: HoldingLimits = field(default_factory=HoldingLimits)
     pools: FirstPools = NO_POOLS
     router_host: str = "127.0.0.1"
     router_port: int | None = None  # None: no router; also where pods hold nothing to reach

@@ -14,12 +14,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from sandpool.kube.errors import TooManyRequests
 from sandpool.loop.rotation import Rotation
 from sandpool.loop.shares import Shares
 
 
-class Full(Exception):
+class Full(TooManyRequests):
     """No seat, and no claim to one."""
+
+    def __init__(self) -> None:
+        super().__init__("too many requests are being served, please try again later", retry_after=1)
 
 
 class Seats:

@@ -191,8 +191,8 @@ async def test_too_many_objects() -> None:
         await here.store_map(f"m{number}")
     with pytest.raises(Forbidden, match=r"requested: objects=1, used: objects=8, limited: objects=8\. .*--max-objects"):
         await here.store_map("m8")
+    dry = WriteOptions(dry_run=True, tenant="a")
     with pytest.raises(Forbidden):
-        dry = WriteOptions(dry_run=True, tenant="a")
         await here.objects.create(CONFIG_MAPS, "a", made("m8"), dry)
     await here.store_map("b", namespace="b")
     await here.store_map("by-the-operator", tenant=OPERATOR)

@@ -11,7 +11,7 @@ from logging import DEBUG, getLogger
 from time import perf_counter
 from typing import Final
 
-from sandpool.kube.errors import ApiError, BadRequest, InternalError, TooManyRequests
+from sandpool.kube.errors import ApiError, BadRequest, InternalError
 from sandpool.local.apiserver.answer import of_error
 from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.authorise import authorise, open_to_all
@@ -21,7 +21,7 @@ from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.identity import ADMIN, ANONYMOUS
 from sandpool.local.apiserver.request import parse_query, parse_request
 from sandpool.local.apiserver.routes import Routes
-from sandpool.loop.seats import Full, Seats
+from sandpool.loop.seats import Seats
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
@@ -31,7 +31,6 @@ _logs = getLogger(__name__).isEnabledFor
 STREAMED: Final = frozenset({"attach", "exec", "log", "portforward"})
 """What lasts as long as its user likes: how long says nothing about the server, so only the time until it begins counts."""
 BROKEN: Final = "Internal error occurred: the server's log says more"
-BUSY: Final = "too many requests are being served, please try again later"
 
 
 class App:
@@ -65,8 +64,6 @@ class App:
             reply = await self._handler(call)(call)
         except ApiError as error:
             reply = of_error(error)
-        except Full:
-            reply = of_error(TooManyRequests(BUSY, retry_after=1))
         except RecursionError:
             reply = of_error(BadRequest("the object is nested too deeply"))
         except asyncio.CancelledError:
@@ -74,12 +71,11 @@ class App:
         except Exception as error:
             log.error("a request failed", exc=error, method=exchange.method, path=exchange.path)
             reply = of_error(InternalError(BROKEN))
-        if lasting and exchange.seated:
-            exchange.seated = False
-            self._seats.leave(tenant)
         if _logs(DEBUG):
             log.debug("request", method=exchange.method, path=exchange.path, code=reply.status)
         if lasting:
+            exchange.seated = False
+            self._seats.leave(tenant)
             self._metrics.served(verb, resource, reply.status, perf_counter() - began)
         try:
             await reply.deliver(exchange)

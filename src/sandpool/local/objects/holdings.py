@@ -25,6 +25,8 @@ from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
 MIB: Final = 1024 * 1024
+RATE: Final = Rate(64 * MIB, 4 * MIB)
+"""Of bytes of all states: each is kept for a while, whatever replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class HoldingLimits:
     sandboxes: int = 20_000  # and as many pods
     objects: int = 100_000
     size: int = 256 * MIB  # bytes of their newest states, all of which are in memory
-    writes: Rate = Rate(64 * MIB, 4 * MIB)  # bytes of all states: each is kept for a while, whatever replaces it
+    writes: Rate = RATE
 
 
 class Holdings:
