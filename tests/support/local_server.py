@@ -122,9 +122,10 @@ async def local_server(
     window: int = 20_000,  # how many changes are remembered
     options: ServerOptions = ServerOptions(),
     runtime: Runtime | None = None,
+    **more: Any,  # for Objects
 ) -> AsyncIterator[LocalServer]:
     store = await _open_store(folder, memory, window)
-    objects = Objects(store, options.now, lambda: str(uuid.uuid4()))
+    objects = Objects(store, options.now, lambda: str(uuid.uuid4()), **more)
     if not store.count("core/namespaces/"):
         await first_objects(objects)
     access = open_access(folder / "access", (), datetime.now(UTC))

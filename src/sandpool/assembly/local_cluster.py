@@ -42,6 +42,7 @@ from sandpool.local.collect import Collector
 from sandpool.local.expiry import LIFETIME, EventExpiry
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
+from sandpool.local.objects.holdings import HoldingLimits
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.uids import NewUids
 from sandpool.local.store.errors import StoreFailed
@@ -70,6 +71,7 @@ class LocalOptions:
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
+    holdings: HoldingLimits = field(default_factory=HoldingLimits)
     pools: FirstPools = NO_POOLS
     router_host: str = "127.0.0.1"
     router_port: int | None = None  # None: no router; also where pods hold nothing to reach
@@ -118,7 +120,7 @@ class _Ground:
 async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], stop: asyncio.Event) -> None:
     """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
     clock, telling = SystemClock(), Telling(tracer=options.tracer)
-    async with _ground(options.data_dir, clock, telling.metrics) as ground:
+    async with _ground(options, clock, telling.metrics) as ground:
         api = ForeseenApi(ground.objects)
         await remove_router_pod(api)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
@@ -129,7 +131,7 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
             control = _control(options, api, node, clock, telling)
             ground.objects.outright.granter = control.outright if control else None
             router = _router(options, ground, api, access, control, node, telling, clock)
-            runtime = _runtime(node, router, clock)
+            runtime = _runtime(node, router, clock, telling.metrics)
             server = _server(options, ground, access, control, runtime, telling, clock)
             async with (
                 _listening(server, options),
@@ -147,7 +149,8 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
 
 
 @asynccontextmanager
-async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
+async def _ground(options: LocalOptions, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
+    directory = options.data_dir
     directory.prepare()
     async with AsyncExitStack() as stack:
         lock = directory.take()
@@ -155,7 +158,8 @@ async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIt
         watch = StoreWatch(metrics)
         store = await Store.open(SqliteLog(directory.store), observer=watch)
         stack.push_async_callback(store.close)
-        objects = Objects(store, clock.now, NewUids())
+        objects = Objects(store, clock.now, NewUids(), limits=options.holdings)
+        metrics.shares |= objects.holdings.shares
         await ensure_namespaces(objects)
         yield _Ground(lock, store, objects, watch)
 
@@ -222,16 +226,20 @@ def _router(
     )
 
 
-def _runtime(node: Machine | None, router: LocalRouter | None, clock: Clock) -> Runtime:
+def _runtime(node: Machine | None, router: LocalRouter | None, clock: Clock, metrics: Metrics) -> Runtime:
     """Who answers for logs, exec, attach and port-forward."""
     if node is None:
         return NoRuntime()
     if not node.real:
         return NoRuntime(NOTHING_RUNS)
     if router is None:
-        return PodStreams(node.backend, Command, clock.now)
+        streams = PodStreams(node.backend, Command, clock.now)
+        metrics.shares["streams"] = streams.shares
+        return streams
     with_router = RouterNode(node.backend, router.pod, router.take)
-    return RouterStreams(router.pod, PodStreams(with_router, Command, clock.now))
+    routed = PodStreams(with_router, Command, clock.now)
+    metrics.shares["streams"] = routed.shares
+    return RouterStreams(router.pod, routed)
 
 
 @asynccontextmanager

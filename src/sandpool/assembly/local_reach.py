@@ -30,7 +30,7 @@ class Known(Caller):
     user: User = field(default=ADMIN, compare=False)
 
 
-FORWARDED = Known("port-forward", user=ADMIN)
+FORWARDED = Known("port-forward", groups=ADMIN.groups, user=ADMIN)
 """Whoever comes through a port-forward to the router's pod: the API server let only those through who may do everything there."""
 
 

@@ -87,7 +87,9 @@ class LocalRouter:
             ground.api.foresee = lambda key: reach.early.foresee(sandboxes.get(key))
             ground.control.outright.foresee = ground.api.foresee
             await stack.enter_async_context(beside(activity=activity.run(), early=reach.early.run()))
-            server = RouterServer(_gate(place, ground, reach, activity, audit), RouterOptions(), ground.clock)
+            gate = _gate(place, ground, reach, activity, audit)
+            ground.metrics.shares["router_requests"] = gate.shares
+            server = RouterServer(gate, RouterOptions(), ground.clock)
             stack.push_async_callback(server.stop)
             _, port = await server.listen(place.host, place.port)
             self._server = server

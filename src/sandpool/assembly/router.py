@@ -117,6 +117,7 @@ async def serve(
             if not await reached(reflector.cache.synced, stop):
                 return
         gate = await _gate(stack, options, api, reflectors, told, clock)
+        metrics.shares["router_requests"] = gate.shares
         ready(await stack.enter_async_context(_listening(options, gate, told, clock)))
         await stop.wait()
         leaving.set()

@@ -21,6 +21,7 @@ from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
 from sandpool.cli.node_flags import NOTICES, NodeFlags
 from sandpool.cli.place_flags import PlaceFlags
+from sandpool.cli.share_flags import ShareFlags
 from sandpool.kube.nearby import Running
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def up(
     place: PlaceFlags = PlaceFlags(),
     node: NodeFlags = NodeFlags(),
     containers: DefaultFlags = DefaultFlags(),
+    shares: ShareFlags = ShareFlags(),
     events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,
     otlp_endpoint: Annotated[
         str, Parameter(help="Where traces go: the base URL of an OpenTelemetry collector. Default: as OTEL_* say.")
@@ -54,9 +56,11 @@ def up(
     node.check(directory.root)
     _check(otlp_endpoint)
     defaults, pools, images = containers.defaults(), node.pools(), node.images()
+    holdings = shares.limits()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
+        arguments += shares.arguments()
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
         _greet(_start_detached(directory, arguments), pools)
@@ -77,6 +81,7 @@ def up(
             volumes=node.volumes(),
             pools=pools,
             controllers=ControllerOptions(defaults=defaults),
+            holdings=holdings,
             events=events,
             tracer=tracer,
         )

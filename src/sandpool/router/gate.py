@@ -20,6 +20,7 @@ from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import Sandbox
 from sandpool.router import directory as standing
+from sandpool.router.accounts import Accounts
 from sandpool.router.addressed import Addressed, addressed, for_daemon, mistaken, names_sandbox
 from sandpool.router.guard import Allowed, foreign, forwarded, well_formed
 from sandpool.router.issue import LONGEST_BODY, granted, read_wish, told
@@ -48,6 +49,7 @@ class GateOptions:
     allowed: Allowed = field(default_factory=Allowed)
     near: Caller | None = None  # whom a connection proves that a kubelet has forwarded; None: nobody
     url: str = ""  # how clients reach the router; empty: as the request says
+    requests: int = 4096  # under way at once, of all tenants, who share them; an administrator has as many again
     longest: float = 3600.0  # seconds that X-Sandbox-Timeout may ask for
     daemon_port: int | None = None  # where boxd listens for everybody in a sandbox: no token for a port leads there
 
@@ -86,6 +88,8 @@ class RouterGate:
         self._clock = clock
         self._seen = seen
         self._options = options
+        self._accounts = Accounts(options.requests)
+        self.shares = self._accounts.shares
 
     async def admit(self, request: Request, peer: Peer, body: Body) -> Admitted | Answer:
         case = _Case(request, peer)
@@ -98,6 +102,7 @@ class RouterGate:
         return decided
 
     def finished(self, request: Request, peer: Peer, decided: Admitted | Answer, outcome: Outcome) -> None:
+        self._accounts.end(request)
         self._seen.finished(request, peer, decided, outcome)
 
     async def _decide(self, case: _Case, body: Body) -> Admitted | Answer:
@@ -115,22 +120,28 @@ class RouterGate:
                 return await self._issue(case, near, body)
             if path.startswith(f"{PORT_URL}/".encode()):
                 return await self._by_address(case)
-        proof = _good(await self._prover.prove(request, near))
-        case.caller = proof.name
+        proof = self._known(case, await self._prover.prove(request, near))
         wanted = _good(addressed(request))
         case.about = wanted.key
         _pass(await self._prover.may(proof, wanted))
         return await self._let_in(case, proof, wanted, request.path, _DROPPED)
+
+    def _known(self, case: _Case, found: Proof | Refusal) -> Proof:
+        """Who asks, on whose account the request is from now on."""
+        proof = _good(found)
+        case.caller = proof.name
+        _pass(self._accounts.begin(case.request, proof.tenant))
+        return proof
 
     async def _by_address(self, case: _Case) -> Admitted | Answer:
         """/port/TOKEN/PATH. The token is all that counts: whoever has the address may use that port, and nothing else."""
         _, _, rest = case.request.path.partition(f"{PORT_URL}/".encode())
         cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
         token, path = rest[:cut], rest[cut:]
-        proof = _good(self._prover.scoped(token.decode("latin-1")))
+        proof = self._known(case, self._prover.scoped(token.decode("latin-1")))
         scope = proof.scope
         assert scope is not None
-        case.caller, case.about = proof.name, Key(scope.namespace, scope.name)
+        case.about = Key(scope.namespace, scope.name)
         if scope.port is None:
             raise TurnedAway(denied("the token names no port, so it cannot be part of an address. Send it as a header"))
         prefix = f"{PORT_URL}/".encode() + token
@@ -191,8 +202,7 @@ class RouterGate:
         if not self._signer.able:
             message = "this router has no key to sign tokens with. Whoever runs it gives it one: --token-key-file"
             raise TurnedAway(Refusal(501, Word.UNABLE, message))
-        proof = _good(await self._prover.prove(request, near))
-        case.caller = proof.name
+        proof = self._known(case, await self._prover.prove(request, near))
         wish = _good(read_wish(await body(LONGEST_BODY + 1)))
         case.about = wish.key
         _pass(await self._prover.may(proof, Addressed(wish.key, wish.port, wish.uid)))

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sandpool.kube.errors import SandpoolError
+from sandpool.loop.shares import OPERATOR
 from sandpool.model.metadata import Uid
+
+_MASTERS = "system:masters"
+_ACCOUNT = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,15 @@ class Caller:
     extra: tuple[
         tuple[str, tuple[str, ...]], ...
     ] = ()  # what else the API server knows and its authorizers may ask for
+
+    @property
+    def tenant(self) -> str:
+        """On whose account they use the router: a service account's namespace, an administrator's own, else theirs."""
+        if _MASTERS in self.groups:
+            return OPERATOR
+        if self.name.startswith(_ACCOUNT):
+            return self.name.removeprefix(_ACCOUNT).partition(":")[0]
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)

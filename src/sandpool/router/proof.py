@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sandpool.kube.errors import SandpoolError
 from sandpool.loop.clock import Clock
+from sandpool.loop.shares import NOBODY
 from sandpool.model.metadata import Key
 from sandpool.router.addressed import Addressed
 from sandpool.router.callers import Callers
@@ -33,6 +34,13 @@ class Proof:
         if self.caller is not None:
             return self.caller.name
         return f"token:{self.scope.namespace}/{self.scope.name}" if self.scope is not None else ""
+
+    @property
+    def tenant(self) -> str:
+        """On whose account the request is: whoever holds an address of a sandbox uses it for that sandbox's namespace."""
+        if self.caller is not None:
+            return self.caller.tenant
+        return self.scope.namespace if self.scope is not None else NOBODY
 
 
 class Prover:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,18 @@ class Family:
 Values = Mapping[tuple[str, ...], float]
 """By the values of the labels, in their order."""
 Reader = Callable[[], Iterable[tuple[Family, Values]]]
+
+
+class Share(Protocol):
+    """What is shown of a resource that tenants share. loop/shares.py keeps it."""
+
+    total: int
+    used: int
+    own: int
+    held: dict[str, int]
+    refused: int
+    revoked: int
+
 
 _POOL = ("namespace", "pool")
 POOL_DESIRED = Family("sandpool_pool_desired", "Members that a pool should keep unclaimed.", _POOL)
@@ -44,7 +57,22 @@ CONTRACT_CLAIMS = Family(
     ("namespace", "sandbox_template", "launch_type", "warmpool_name", "pod_condition", "created_by"),
     counter=True,
 )
+_RESOURCE = ("resource",)
+SHARE_TOTAL = Family("sandpool_share_total", "How much there is of a resource that tenants share.", _RESOURCE)
+SHARE_USED = Family("sandpool_share_used", "How much of it tenants use together.", _RESOURCE)
+SHARE_OPERATOR = Family("sandpool_share_operator", "How much the operator uses of what is its own.", _RESOURCE)
+SHARE_TENANTS = Family("sandpool_share_tenants", "Tenants that use some of it.", _RESOURCE)
+SHARE_REFUSED = Family("sandpool_share_refusals", "Requests for more that were refused.", _RESOURCE, counter=True)
+SHARE_REVOKED = Family(
+    "sandpool_share_revocations", "What was taken from one tenant for another.", _RESOURCE, counter=True
+)
 ALL = (
+    SHARE_TOTAL,
+    SHARE_USED,
+    SHARE_OPERATOR,
+    SHARE_TENANTS,
+    SHARE_REFUSED,
+    SHARE_REVOKED,
     POOL_DESIRED,
     POOL_READY,
     POOL_WARMING,
@@ -56,4 +84,20 @@ ALL = (
     SANDBOXES,
     CONTRACT_SANDBOXES,
     CONTRACT_CLAIMS,
+)
+
+
+def of_shares(shares: Mapping[str, Share]) -> Iterable[tuple[Family, Values]]:
+    """By the name of each resource. Tenants are counted, not named: there may be any number of them."""
+    for family, read in _SHOWN if shares else ():
+        yield family, {(name,): read(share) for name, share in shares.items()}
+
+
+_SHOWN: tuple[tuple[Family, Callable[[Share], float]], ...] = (
+    (SHARE_TOTAL, lambda share: share.total),
+    (SHARE_USED, lambda share: share.used),
+    (SHARE_OPERATOR, lambda share: share.own),
+    (SHARE_TENANTS, lambda share: len(share.held)),
+    (SHARE_REFUSED, lambda share: share.refused),
+    (SHARE_REVOKED, lambda share: share.revoked),
 )

@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from sandpool.telemetry.families import Reader
+from sandpool.telemetry.families import Reader, Share, of_shares
 from sandpool.version import __version__
 
 FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -57,6 +57,8 @@ class Metrics:
         self._declare_product()
         self._requests: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self.shares: dict[str, Share] = {}  # by resource; whoever keeps one enters it here
+        self.show(lambda: of_shares(self.shares))
 
     def _declare_server(self) -> None:
         r = self.registry

@@ -80,19 +80,12 @@ async def test_a_kept_connection_may_rest(tmp_path: Path) -> None:
         writer.transport.abort()
 
 
-async def first_byte(server: LocalServer) -> bytes:
-    reader, writer = await connect(server)
-    try:
-        return await reader.readexactly(1)
-    finally:
-        writer.transport.abort()
-
-
-async def test_no_more_connections_than_the_limit(tmp_path: Path) -> None:
-    async with local_server(tmp_path, options=limited(connections=2)) as server:
-        held = [await connect(server) for _ in range(2)]
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await first_byte(server)
+async def test_of_connections_that_say_nothing_the_oldest_gives_way(tmp_path: Path) -> None:
+    async with local_server(tmp_path, options=limited(strangers=2)) as server:
+        (silent, first), *held = [await connect(server) for _ in range(3)]
+        async with asyncio.timeout(10):
+            assert await silent.read() == b""
+        first.transport.abort()
         for _, writer in held:
             writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         for reader, writer in held:
@@ -178,3 +171,15 @@ async def test_a_taken_port_is_an_error_and_leaks_nothing(tmp_path: Path) -> Non
         with pytest.raises(OSError, match="in use"):
             async with local_server(tmp_path / "b", options=ServerOptions(port=first.server.port)):
                 pass
+
+
+async def test_of_clients_that_connect_and_fall_silent_the_oldest_gives_way(tmp_path: Path) -> None:
+    """Before the handshake, where nothing is known of them yet."""
+    async with local_server(tmp_path, options=limited(handshakes=5)) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.server.port) for _ in range(50)]
+        assert (await server.request("GET", "/readyz")).status == 200
+        async with asyncio.timeout(5):  # much less than a handshake may take
+            for reader, _ in silent[:44]:
+                assert await reader.read() == b""
+        for _, writer in silent:
+            writer.transport.abort()

@@ -310,6 +310,21 @@ async def test_no_more_streams_than_allowed(tmp_path: Path) -> None:
         assert (await box.server.request("GET", f"{PODS}/box/log")).status == 200
 
 
+async def test_streams_of_a_tenant_leave_room_for_others(tmp_path: Path) -> None:
+    async with stage(tmp_path, StreamLimits(connections=2)) as box:
+        await box.pod()
+        await box.server.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "user"}})
+        made = await box.server.request("POST", "/api/v1/namespaces/default/serviceaccounts/user/token", {"spec": {}})
+        token = made.json["status"]["token"]
+        sent = {"Authorization": f"Bearer {token}"}
+        async with box.server.session.get(f"{box.server.url}{PODS}/box/log?follow=true", headers=sent) as first:
+            assert first.status == 200
+            refused = await box.server.request("GET", f"{PODS}/box/log", token=token)
+            assert refused.status == 429
+            assert 'namespace "default" has 1 and may have 1 of the 2' in refused.json["message"]
+            assert (await box.server.request("GET", f"{PODS}/box/log")).status == 200
+
+
 # Attach.
 
 

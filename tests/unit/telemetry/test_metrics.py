@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from sandpool.loop.shares import OPERATOR, Shares
 from sandpool.telemetry.families import POOL_HITS, POOL_READY
 from sandpool.telemetry.metrics import READY, Metrics
 from sandpool.telemetry.trace import NullTracer
@@ -94,3 +95,17 @@ def test_logs_stories_and_traces_do_not_import_the_metrics_library() -> None:
 def test_the_null_tracer_gets_out_of_the_way() -> None:
     with NullTracer().span("reconcile", key="ns/a"):
         pass
+
+
+def test_what_tenants_share_is_shown_by_resource_and_names_no_tenant() -> None:
+    metrics = Metrics()
+    assert b"sandpool_share" not in metrics.expose()
+    shares = metrics.shares["watches"] = Shares(10)
+    shares.take("secret-tenant", 9)
+    shares.take(OPERATOR, 2)
+    shares.fits("secret-tenant", 5)
+    text = metrics.expose().decode()
+    for line in ("total", "used", "operator", "tenants", "refusals_total", "revocations_total"):
+        assert f'sandpool_share_{line}{{resource="watches"}} ' in text
+    assert 'sandpool_share_used{resource="watches"} 9.0' in text
+    assert "secret-tenant" not in text

@@ -11,51 +11,51 @@ from logging import DEBUG, getLogger
 from time import perf_counter
 from typing import Final
 
-from sandpool.kube.errors import ApiError, BadRequest, InternalError, TooManyRequests
+from sandpool.kube.errors import ApiError, BadRequest, InternalError
 from sandpool.local.apiserver.answer import of_error
 from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.authorise import authorise, open_to_all
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.dispatch import Dispatcher
 from sandpool.local.apiserver.exchange import Exchange
-from sandpool.local.apiserver.identity import ADMIN, User
-from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.identity import ADMIN, ANONYMOUS
 from sandpool.local.apiserver.request import parse_query, parse_request
 from sandpool.local.apiserver.routes import Routes
+from sandpool.loop.seats import Seats
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
 
 log = logger(__name__)
 _logs = getLogger(__name__).isEnabledFor
 
-ANONYMOUS: Final = User("system:anonymous", "", ("system:unauthenticated",))
 STREAMED: Final = frozenset({"attach", "exec", "log", "portforward"})
 """What lasts as long as its user likes: how long says nothing about the server, so only the time until it begins counts."""
 BROKEN: Final = "Internal error occurred: the server's log says more"
-BUSY: Final = "too many requests are being served, please try again later"
 
 
 class App:
     def __init__(
-        self, routes: Routes, authenticator: Authenticator, dispatcher: Dispatcher, limits: Limits, metrics: Metrics
+        self, routes: Routes, authenticator: Authenticator, dispatcher: Dispatcher, seats: Seats, metrics: Metrics
     ) -> None:
         self._routes = routes
         self._authenticate = authenticator.authenticate
         self._handler = dispatcher.handler
-        self._limits = limits
+        self._seats = seats
         self._metrics = metrics
-        self._in_flight = 0
 
     async def serve(self, exchange: Exchange) -> None:
-        """From the request to the last byte of its answer."""
+        """From the request to the last byte of its answer. Its tenant has one seat less for as long, or until a stream begins."""
         began = perf_counter()
         verb = resource = ""
         lasting = False
-        self._in_flight += 1
         try:
-            if self._in_flight > self._limits.requests:
-                raise TooManyRequests(BUSY, retry_after=1)
             call = self._call(exchange)
+            tenant = call.user.tenant
+            if exchange.owner != tenant:
+                exchange.own(tenant)
+            if not self._seats.enter(tenant):
+                await self._seats.wait(tenant)
+            exchange.seated = True
             info = call.info
             verb = info.verb
             if info.route is not None:  # only what is served is counted by name, so that nobody can invent labels
@@ -71,11 +71,11 @@ class App:
         except Exception as error:
             log.error("a request failed", exc=error, method=exchange.method, path=exchange.path)
             reply = of_error(InternalError(BROKEN))
-        finally:
-            self._in_flight -= 1
         if _logs(DEBUG):
             log.debug("request", method=exchange.method, path=exchange.path, code=reply.status)
         if lasting:
+            exchange.seated = False
+            self._seats.leave(tenant)
             self._metrics.served(verb, resource, reply.status, perf_counter() - began)
         try:
             await reply.deliver(exchange)
@@ -84,6 +84,10 @@ class App:
         except Exception as error:
             log.error("an answer could not be completed", exc=error, method=exchange.method, path=exchange.path)
             await _give_up(exchange)
+        finally:
+            if exchange.seated:
+                exchange.seated = False
+                self._seats.leave(tenant)
         if not lasting:
             self._metrics.served(verb, resource, reply.status, perf_counter() - began)
 

@@ -19,7 +19,11 @@ import httptools
 from sandpool.local.apiserver.exchange import STATUS_LINE, Exchange, Headers
 from sandpool.local.apiserver.flow import Flow
 from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.owners import Owners
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.apiserver.streams.pipe import Pipe
+from sandpool.loop.rotation import Rotation
+from sandpool.loop.shares import NOBODY
 
 NEVER: Final = float("inf")
 MOST_WAITING: Final = 256
@@ -37,10 +41,18 @@ class House:
     """What all connections of one server share. `last_gone` is called whenever no connection is left."""
 
     def __init__(
-        self, serve: Serve, limits: Limits, last_gone: Callable[[], None], loop: asyncio.AbstractEventLoop
+        self,
+        serve: Serve,
+        limits: Limits,
+        owners: Owners,
+        sending: Sending,
+        last_gone: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.serve = serve
         self.limits = limits
+        self.owners = owners
+        self.sending = sending
         self.last_gone = last_gone
         self.loop = loop
         self.date = b""  # the line of the Date header
@@ -48,14 +60,16 @@ class House:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._room = AT_ONCE
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: Rotation[Exchange] = (
+            Rotation()
+        )  # by tenant: the requests of one do not wait behind all of another's
 
     def start(self, exchange: Exchange) -> None:
         """At once or, behind many others that came in the same moment, in the next turns of the loop."""
         if self._room == AT_ONCE:
             self.loop.call_soon(self._turn)
         if not self._room:
-            self._waiting.append(exchange)
+            self._waiting.push(exchange.owner, exchange)
             return
         self._room -= 1
         task = self.loop.create_task(self.serve(exchange))
@@ -69,7 +83,7 @@ class House:
     def _turn(self, room: int = AT_ONCE) -> None:
         self._room = room
         while self._waiting and self._room:
-            exchange = self._waiting.popleft()
+            _, exchange = self._waiting.pop()
             if not exchange.gone:
                 self.start(exchange)
 
@@ -80,6 +94,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, house: House) -> None:
         self.house = house
+        self.owner = NOBODY  # the tenant whose it is
         self._loop = house.loop
         self._limits = house.limits
         self._parser = httptools.HttpRequestParser(self)
@@ -98,6 +113,7 @@ class Connection(asyncio.Protocol):
         self._stalled = NEVER  # since when the client has not read
         self._resting = NEVER  # since when nothing was asked
         self._patient = False  # it need not read
+        self._unsent = (NOBODY, 0)  # what waits in the transport, and on whose account
         self._asked: Exchange | None = None  # wants an upgrade and is not answered yet
         self._held = b""  # what came after that request
         self._pipe: Pipe | None = None
@@ -109,15 +125,18 @@ class Connection(asyncio.Protocol):
         self.flow = Flow(self.transport)
         self.house.connections.add(self)
         self._arriving = self._loop.time()
-        if self.house.closing or len(self.house.connections) > self._limits.connections:
+        if self.house.closing:
             self.transport.abort()
+        else:
+            self.house.owners.arrived(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.house.connections.discard(self)
+        self.house.owners.left(self)
         if self._serving is not None:
             self._serving.lose()
         self._next.clear()
-        self.flow.resume_writing()
+        self._sent()
         if exc is None:
             self.transport.close()
         if self._pipe is not None:
@@ -161,9 +180,20 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._stalled = self._loop.time()
         self.flow.pause_writing()
+        size = self.transport.get_write_buffer_size()
+        if self.hold(size):
+            self._unsent = (self.owner, size)
+        else:
+            self.cut()
 
     def resume_writing(self) -> None:
         self._stalled = NEVER
+        self._sent()
+
+    def _sent(self) -> None:
+        owner, size = self._unsent
+        self._unsent = (NOBODY, 0)
+        self.house.sending.unsent.take(owner, -size)
         self.flow.resume_writing()
 
     # The parser's side.
@@ -200,6 +230,7 @@ class Connection(asyncio.Protocol):
             self._headers,
             keep=parser.should_keep_alive() and version != "1.0",
             chunks=version == "1.1",
+            owner=self.owner,
         )
         if parser.should_upgrade():
             exchange.upgrade = self._upgrade
@@ -257,6 +288,16 @@ class Connection(asyncio.Protocol):
     def be_patient(self) -> None:
         self._patient = True
 
+    def own(self, tenant: str) -> None:
+        self.house.owners.own(self, tenant)
+
+    def hold(self, size: int) -> bool:
+        sending = self.house.sending
+        if size > 0 and not sending.may_wait(self.owner, size):
+            return False
+        sending.unsent.take(self.owner, size)
+        return True
+
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         exchange = self._asked
         assert exchange is not None
@@ -274,6 +315,21 @@ class Connection(asyncio.Protocol):
         return self._pipe
 
     # The server's side.
+
+    @property
+    def idle(self) -> bool:
+        return self._serving is None and self._pipe is None
+
+    @property
+    def held_up(self) -> bool:
+        serving = self._serving
+        return serving is not None and serving.seated and (not serving.arrived or self.flow.write_paused)
+
+    def cut(self) -> None:
+        if self.idle and not self.transport.is_closing():
+            self.transport.close()
+        else:
+            self.transport.abort()
 
     def shutdown(self) -> None:
         """Ends the connection when what it is doing is done."""

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from sandpool.kube.errors import ApiError, TooLarge
+from sandpool.kube.errors import ApiError, TooLarge, TooManyRequests
 from sandpool.local.apiserver.flow import Flow
 from sandpool.local.apiserver.streams.pipe import Pipe
+from sandpool.loop.shares import NOBODY
 
 Headers = list[tuple[bytes, bytes]]
 Upgrade = Callable[[Headers, int], Pipe]
@@ -23,6 +24,7 @@ Upgrade = Callable[[Headers, int], Pipe]
 
 STATUS_LINE: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 UNREAD: Final = 64 * 1024  # bytes of a body that wait here before the client is not read on
+LARGE: Final = 64 * 1024  # bytes that a connection does not take without asking
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"connection: close\r\n"
@@ -55,6 +57,18 @@ class Line(Protocol):
         """From now on this answer may stay unread for as long as its client likes."""
         ...
 
+    def own(self, tenant: str) -> None:
+        """The connection is this tenant's. TooManyRequests if that has too many."""
+        ...
+
+    def hold(self, size: int) -> bool:
+        """Whether so many bytes may wait for the client besides those that do; if so, they count. Given back with a negative size."""
+        ...
+
+    def cut(self) -> None:
+        """Ends the connection at once."""
+        ...
+
 
 class Exchange:
     __slots__ = (
@@ -73,8 +87,10 @@ class Exchange:
         "headers",
         "keep",
         "method",
+        "owner",
         "path",
         "query",
+        "seated",
         "upgrade",
     )
 
@@ -88,8 +104,10 @@ class Exchange:
         *,
         keep: bool,
         chunks: bool = True,
+        owner: str = NOBODY,
     ) -> None:
         self._line = line
+        self.owner = owner  # the tenant whose connection this is
         self.method = method
         self.path = path
         self.query = query
@@ -102,6 +120,7 @@ class Exchange:
         self.begun = False  # the answer
         self.complete = False  # the answer
         self.gone = False  # the client
+        self.seated = False  # it counts as a request in flight
         self._parts: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -183,7 +202,29 @@ class Exchange:
     def be_patient(self) -> None:
         self._line.be_patient()
 
+    def own(self, tenant: str) -> None:
+        """Counts the connection as this tenant's. TooManyRequests, and the connection's end, if that has too many."""
+        try:
+            self._line.own(tenant)
+        except TooManyRequests:
+            self.keep = False
+            raise
+
     # What it is told.
+
+    async def _room(self, size: int) -> None:
+        """Waits until the client has read most of what it was sent. To one of a tenant whose clients leave too much unread nothing more
+        is sent."""
+        line = self._line
+        if not line.hold(size):
+            line.cut()
+            self.lose()
+            return
+        try:
+            if line.flow.write_paused:
+                await self.drain()
+        finally:
+            line.hold(-size)
 
     async def drain(self) -> None:
         """Waits until the client has read most of what it was sent."""
@@ -194,8 +235,8 @@ class Exchange:
         """All of the answer. `lines` are headers beyond those of every answer, made by `lines_of`."""
         line = self._line
         self.begun = True
-        if line.flow.write_paused:
-            await self.drain()
+        if line.flow.write_paused or len(body) > LARGE:
+            await self._room(len(body))
         if self.gone:
             return
         if not self.arrived and b"expect" in self.header:
@@ -230,8 +271,8 @@ class Exchange:
     async def piece(self, data: bytes) -> None:
         """Some more of it."""
         line = self._line
-        if line.flow.write_paused:
-            await self.drain()
+        if line.flow.write_paused or len(data) > LARGE:
+            await self._room(len(data))
         if not data or self.gone:
             return
         if self._chunked:

@@ -10,9 +10,13 @@ class Limits:
     body: int = 3 * 1024 * 1024  # bytes of a request's body, as Kubernetes
     head: int = 64 * 1024  # bytes of a request's line and headers
     depth: int = 200  # nested objects and lists in a body
-    connections: int = 10_000
-    requests: int = 2_000  # in flight, watches not counted
+    connections: int = 10_000  # of all tenants, who share them; the admin has as many again. The same of the next two
+    requests: int = 2_000  # in flight until they are answered, watches not counted
     watches: int = 5_000
+    handshakes: int = 1_000  # under way at once
+    strangers: int = 2_500  # connections on which nobody has said yet who they are
+    unsent: int = 256 * 1024 * 1024  # bytes in front of tenants' clients that do not keep up
+    snapshots: int = 1024 * 1024 * 1024  # bytes of tenants' long lists that are being sent
     idle: int = 300  # seconds a connection may wait for its next request
     arrival: float = 30.0  # seconds a request may take to arrive, from its first byte (or the handshake) to its last
     stalled: float = 60.0  # seconds a client may leave its answer unread

@@ -10,6 +10,7 @@ from sandpool.local.admission.admit import FieldValidation
 from sandpool.local.apiserver.request import Params, truth
 from sandpool.local.objects.options import DeleteOptions, ListQuery, WatchQuery, WriteOptions
 from sandpool.local.objects.refusals import bad_options
+from sandpool.loop.shares import OPERATOR
 from sandpool.model.metadata import Revision, Uid
 
 _PLAIN_WRITE: Final = WriteOptions()
@@ -18,10 +19,10 @@ _VALIDATIONS: Final = {"": FieldValidation.WARN, **{v.value: v for v in FieldVal
 _INT64: Final = 2**63
 
 
-def write_options(params: Params, kind: str) -> WriteOptions:
+def write_options(params: Params, kind: str, tenant: str = OPERATOR) -> WriteOptions:
     """`kind` is CreateOptions, UpdateOptions or PatchOptions: what a refusal names."""
     if not params:
-        return _PLAIN_WRITE
+        return WriteOptions(tenant=tenant) if tenant else _PLAIN_WRITE
     dry_run = _dry_run(params.get("dryRun"), kind)
     _check_manager(params.get("fieldManager"), kind)
     if kind == "PatchOptions" and "force" in params:
@@ -32,7 +33,7 @@ def write_options(params: Params, kind: str) -> WriteOptions:
     validation = _VALIDATIONS.get(chosen)
     if validation is None:
         raise _unsupported(kind, "fieldValidation", f'"{chosen}"', '"", "Ignore", "Strict", "Warn"')
-    return WriteOptions(dry_run, validation)
+    return WriteOptions(dry_run, validation, tenant)
 
 
 def _dry_run(value: str | None, kind: str) -> bool:

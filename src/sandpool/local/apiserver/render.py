@@ -80,13 +80,15 @@ class ListParts:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         pending, size = [self._head], len(self._head)
+        separator = b""
         for start in range(0, len(self._records), self._batch):
-            items = b",".join(self._items(start, start + self._batch))
-            pending += (b",", items) if start else (items,)
-            size += len(items)
-            if size > PIECE:
-                yield b"".join(pending)
-                pending, size = [], 0
+            for items in _portions(self._items(start, start + self._batch)):
+                pending += (separator, items)
+                separator = b","
+                size += len(items)
+                if size > PIECE:
+                    yield b"".join(pending)
+                    pending, size = [], 0
             await asyncio.sleep(0)
         yield b"".join((*pending, b"]}"))
 
@@ -94,6 +96,11 @@ class ListParts:
         records = self._records[start:end]
         item = self._item
         return [record.value for record in records] if item is None else [item(record) for record in records]
+
+
+def _portions(items: list[bytes]) -> list[bytes]:
+    """Items as they follow each other: all in one, unless they are large."""
+    return [b",".join(items)] if sum(map(len, items)) <= PIECE else items
 
 
 def list_parts(listed: Listed, form: Form, resource: Resource[Any], params: Params, now: datetime) -> ListParts:

@@ -18,6 +18,7 @@ from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.connection import Connection, House
 from sandpool.local.apiserver.discovery.pages import Discovery
 from sandpool.local.apiserver.dispatch import Dispatcher
+from sandpool.local.apiserver.door import Door
 from sandpool.local.apiserver.handlers.public import Action, Check, Public
 from sandpool.local.apiserver.handlers.read import Reads
 from sandpool.local.apiserver.handlers.remove import Removals
@@ -30,9 +31,12 @@ from sandpool.local.apiserver.handlers.watch import Watches
 from sandpool.local.apiserver.handlers.write import Writes
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.openapi.pages import OpenApi
+from sandpool.local.apiserver.owners import Owners
 from sandpool.local.apiserver.routes import Routes
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.apiserver.usage.port import Usage
 from sandpool.local.objects.objects import Objects
+from sandpool.loop.seats import Seats
 from sandpool.model.usage import MEASURED
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
@@ -83,9 +87,19 @@ class ApiServer:
         self._metrics = metrics or Metrics()
         self._runtime = runtime or NoRuntime()
         self._house: House
-        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._watches = Watches(objects, options.limits, self._metrics, options.now, options.dice)
+        self._sending = Sending(options.limits)
+        self._watches = Watches(objects, options.limits, self._metrics, self._sending, options.now, options.dice)
+        self._owners = Owners(options.limits)
+        self._seats = Seats(options.limits.requests, self._owners.make_room)
+        self._metrics.shares |= {
+            "connections": self._owners.shares,
+            "requests": self._seats.shares,
+            "watches": self._watches.shares,
+            "unsent_bytes": self._sending.unsent,
+            "snapshot_bytes": self._sending.snapshots,
+        }
         self._stopping = False
         self._empty = asyncio.Event()
         self.port = 0
@@ -101,15 +115,11 @@ class ApiServer:
         listener = _listen(self._options.host, self._options.port)
         self.port = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
-        house = self._house = House(self._app().serve, self._options.limits, self._empty.set, loop)
-        self._server = await loop.create_server(
-            lambda: Connection(house),
-            sock=listener,
-            ssl=self._access.tls(),
-            backlog=2048,
-            ssl_handshake_timeout=self._options.limits.handshake,
-            ssl_shutdown_timeout=2.0,
+        house = self._house = House(
+            self._app().serve, self._options.limits, self._owners, self._sending, self._empty.set, loop
         )
+        self._door = Door(listener, self._access.tls(), self._options.limits, lambda: Connection(house))
+        self._door.open()
         self._sweep()
         log.info("the API server listens", url=self.url)
 
@@ -129,20 +139,20 @@ class ApiServer:
         dispatcher = Dispatcher(
             routes,
             objects,
-            Reads(objects, options.now),
+            Reads(objects, self._sending, options.now),
             Writes(objects, limits, options.now),
-            Removals(objects, limits, options.now),
+            Removals(objects, limits, self._sending, options.now),
             self._watches,
             Reviews(limits, options.now),
             TokenRequests(objects, limits, self._access.signing_key, options.now, options.new_id),
             public,
             self._runtime,
-            None if options.usage is None else UsagePages(objects, options.usage, options.now),
+            None if options.usage is None else UsagePages(objects, options.usage, self._sending, options.now),
         )
         authenticator = Authenticator(
             self._access.admin_token, self._access.signing_key, objects, lambda: options.now().timestamp()
         )
-        return App(routes, authenticator, dispatcher, limits, self._metrics)
+        return App(routes, authenticator, dispatcher, self._seats, self._metrics)
 
     def _sweep(self) -> None:
         """Again and again: a fresh Date header, and an end to connections that take too long."""
@@ -156,11 +166,11 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Accepts nothing more, ends watches cleanly, lets requests in flight finish, then closes what is left."""
-        if self._server is None:
+        if self._door is None:
             return
         self._stopping = True
         self._house.closing = True
-        self._server.close()
+        self._door.close()
         self._watches.end_all()
         for connection in list(self._house.connections):
             connection.shutdown()
@@ -173,10 +183,11 @@ class ApiServer:
             if late:
                 log.warning("requests were cut off at the end", requests=len(late))
                 await asyncio.wait(late, timeout=1.0)
+        await self._door.closed()
         await self._disconnect()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self._server = None
+        self._door = None
 
     async def _disconnect(self) -> None:
         """Lets closing connections say goodbye for a moment, then cuts them."""

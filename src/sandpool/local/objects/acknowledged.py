@@ -11,28 +11,40 @@ from functools import partial
 
 from sandpool.kube.errors import Unavailable
 from sandpool.local.objects.document import MAX_BYTES, Document, encoded_at
+from sandpool.local.objects.holdings import Holdings
 from sandpool.local.store.errors import StoreError
-from sandpool.local.store.port import Store
+from sandpool.local.store.port import Encode, Store
 from sandpool.local.store.record import Record
-from sandpool.model.metadata import Revision
+from sandpool.model.metadata import NO_REVISION, Revision
 
 
 class Acknowledged:
     """`put` and `remove` decide at once and raise StoreError at once or later: whoever awaits says it with `unavailable`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, holdings: Holdings) -> None:
         self._store = store
+        self._guarded = holdings.guarded
 
-    def put(
-        self, key: str, expected: Revision, document: Document, limit: int | None = MAX_BYTES
-    ) -> asyncio.Future[Record]:
-        return self._store.put(key, expected, partial(encoded_at, document, limit))
+    def put(self, key: str, current: Record | None, document: Document, tenant: str) -> asyncio.Future[Record]:
+        """In the place of `current`, or as a new object; on a tenant's account, whose shares it may exceed."""
+        encode: Encode = partial(encoded_at, document, MAX_BYTES)
+        if tenant:
+            encode = self._guarded(encode, key, current, tenant)
+        return self._store.put(key, NO_REVISION if current is None else current.revision, encode)
 
-    def put_together(self, *writes: tuple[str, Revision, Document]) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
-        """All of them or none."""
-        return self._store.put_together(
-            *((key, expected, partial(encoded_at, document, MAX_BYTES)) for key, expected, document in writes)
-        )
+    def mark(self, record: Record, document: Document) -> asyncio.Future[Record]:
+        """An object that is leaving: whatever is full, this fits."""
+        return self._store.put(record.key, record.revision, partial(encoded_at, document, None))
+
+    def put_together(
+        self, *writes: tuple[str, Revision, Document], tenant: str
+    ) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+        """All of them or none. On a tenant's account is the first: what it asked for itself."""
+        encoded = [(key, expected, partial(encoded_at, document, MAX_BYTES)) for key, expected, document in writes]
+        if not tenant:
+            return self._store.put_together(*encoded)
+        (key, expected, encode), *others = encoded
+        return self._store.put_together((key, expected, self._guarded(encode, key, None, tenant)), *others)
 
     def remove(self, record: Record, last: Document) -> asyncio.Future[Record]:
         """Takes the object out of the store; watchers see its last state."""

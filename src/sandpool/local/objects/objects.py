@@ -30,6 +30,7 @@ from sandpool.local.objects.document import (
     revision_of,
     text_of,
 )
+from sandpool.local.objects.holdings import HoldingLimits, Holdings
 from sandpool.local.objects.keys import key_of
 from sandpool.local.objects.listing import list_objects
 from sandpool.local.objects.matching import Memo
@@ -70,6 +71,7 @@ class Objects:
         now: Callable[[], datetime],
         new_uid: Callable[[], str],
         new_suffix: Callable[[], str] = random_suffix,
+        limits: HoldingLimits = HoldingLimits(),
     ) -> None:
         self._store = store
         self._now = now
@@ -77,7 +79,8 @@ class Objects:
         self._new_suffix = new_suffix
         self._namespaces = Namespaces(store)
         self._placing = Placing(store)
-        self._log = Acknowledged(store)
+        self.holdings = Holdings(store, limits, now)
+        self._log = Acknowledged(store, self.holdings)
         self._memo = Memo()
         self._departed = Departed()
         self.typed = Typed()  # for whoever serves them in this process
@@ -126,14 +129,16 @@ class Objects:
                 leaving = "deletionTimestamp" in decode(present)["metadata"]
                 await self._log.durable(present.revision)
                 raise refusals.already_exists(resource, name, leaving=leaving)
+            if resource.namespaced:
+                self.holdings.check_new(resource, namespace, name, options.tenant)
             if options.dry_run:
                 value = msgspec.json.encode(document)
                 return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
             if resource is kinds.CLAIMS:
-                served = await self.outright.create(key, document)
+                served = await self.outright.create(key, document, options.tenant)
                 if served is not None:
                     return Written(served, warnings, created=True)
-            return Written(await self._log.put(key, NO_REVISION, document), warnings, created=True)
+            return Written(await self._log.put(key, None, document, options.tenant), warnings, created=True)
         except Malformed:
             admit(resource, body, None, validation=options.validation)  # which says it as a server does
             raise
@@ -261,7 +266,7 @@ class Objects:
         elif options.dry_run:
             written = self._told(_preview(record, document))
         else:
-            written = self._log.put(record.key, record.revision, document)
+            written = self._log.put(record.key, record, document, options.tenant)
         return self._windowed(resource, written) if change.subresource == "scale" else written, warnings
 
     async def _told(self, record: Record) -> Record:
@@ -291,7 +296,7 @@ class Objects:
             raise
         if not options.dry_run:
             try:
-                await self._log.put(record.key, record.revision, document)
+                await self._log.put(record.key, record, document, options.tenant)
             except StoreError as error:
                 raise unavailable(error) from error
 
@@ -322,7 +327,7 @@ class Objects:
     def _mark(self, record: Record, document: Document, options: DeleteOptions) -> Awaitable[Record]:
         if options.dry_run:
             return self._told(_preview(record, document))
-        return self._log.put(record.key, record.revision, document, limit=None)
+        return self._log.mark(record, document)
 
     async def delete_collection(
         self, resource: AnyResource, namespace: str, query: ListQuery, options: DeleteOptions = DeleteOptions()

@@ -7,12 +7,14 @@ import msgspec
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.local.admission.admit import FieldValidation
 from sandpool.local.store.record import Record
+from sandpool.loop.shares import OPERATOR
 from sandpool.model.metadata import Revision
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
     validation: FieldValidation = FieldValidation.WARN
+    tenant: str = OPERATOR  # on whose account it is; only a tenant's shares can be exceeded
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):

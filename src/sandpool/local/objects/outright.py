@@ -39,7 +39,7 @@ class JointWrite:
         self._typed = typed
         self._unheard: set[asyncio.Task[None]] = set()  # grants whose claimant went away before they were durable
 
-    async def create(self, key: str, claim: Document) -> Record | None:
+    async def create(self, key: str, claim: Document, tenant: str) -> Record | None:
         """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way. StoreError if it
         cannot be made durable."""
         grant: Grant | None = None
@@ -47,7 +47,7 @@ class JointWrite:
             grant = None if self.granter is None else self.granter.grant(codec.convert(CLAIMS, claim))
             if grant is None:
                 return None
-            (made, taken, bound), durable = self._submitted(key, claim, grant)
+            (made, taken, bound), durable = self._submitted(key, claim, grant, tenant)
         except Exception as error:  # whatever it is: the claim is created all the same, and nothing is kept for it
             if grant is not None:
                 grant.dropped()
@@ -67,7 +67,9 @@ class JointWrite:
         self._landed(grant, bound, taken)
         return made
 
-    def _submitted(self, key: str, claim: Document, grant: Grant) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+    def _submitted(
+        self, key: str, claim: Document, grant: Grant, tenant: str
+    ) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
         """Raises if it cannot be, and then nothing is written."""
         namespace, name = grant.sandbox
         record = self._store.newest(key_of(SANDBOXES, namespace, name))
@@ -83,7 +85,8 @@ class JointWrite:
                 raise TooLarge("there is no room for more annotations")
         served = {**claim, "metadata": metadata, "status": grant.status}
         created = key, NO_REVISION, claim
-        return self._log.put_together(created, (record.key, record.revision, taken), (key, NO_REVISION, served))
+        moved, bound = (record.key, record.revision, taken), (key, NO_REVISION, served)
+        return self._log.put_together(created, moved, bound, tenant=tenant)
 
     async def _settle(self, grant: Grant, bound: Record, taken: Record) -> None:
         """Nobody waits for the answer any more, but what was decided stands."""

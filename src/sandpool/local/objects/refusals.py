@@ -18,6 +18,7 @@ from sandpool.kube.errors import (
     Invalid,
     NotFound,
     ServerTimeout,
+    TooManyRequests,
     UnsupportedMedia,
 )
 from sandpool.model.metadata import Revision
@@ -114,6 +115,25 @@ def terminating(resource: Resource[Any], name: str, namespace: str) -> Forbidden
         "because it is being terminated",
         causes=(Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace"),),
         details=_details(resource, name),
+    )
+
+
+def exceeded_share(
+    resource: Resource[Any], name: str, namespace: str, what: str, amounts: tuple[int, int, int], flag: str
+) -> Forbidden:
+    """Of what all tenants share, one has enough. `amounts` are what it asked for, what it holds, and what it may hold now."""
+    asked, held, most = amounts
+    return Forbidden(
+        f'{resource.group_resource} "{name}" is forbidden: exceeded share of namespace {namespace}, requested: {what}={asked}, '
+        f"used: {what}={held}, limited: {what}={most}. Delete objects of this namespace, or ask the operator for more ({flag})",
+        details=_details(resource, name),
+    )
+
+
+def too_fast(namespace: str, seconds: int) -> TooManyRequests:
+    return TooManyRequests(
+        f"namespace {namespace} has written too many bytes in the last moments, please write less, or try again in {seconds} s",
+        retry_after=seconds,
     )
 
 

@@ -24,6 +24,7 @@ from sandpool.local.store.record import Change, Compacted, Record
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
+_EACH = 100  # bytes that an event takes besides its value
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -65,6 +66,7 @@ class Watch:
         self._departed = departed
         self._prefix = prefix_of(resource, namespace)
         self._first: list[RawEvent] = []
+        self.first_size = 0  # bytes of what it begins with, as far as that is not a change
         self._since = query.since or Revision(0)
         self._watcher = self._begin(store, query)
 
@@ -82,6 +84,7 @@ class Watch:
             for record in snapshot.records
             if self._matcher.everything or self._matches(record)
         ]
+        self.first_size = sum([len(event.value) + _EACH for event in self._first])
         if query.initial and query.bookmarks:
             self._first.append(self._mark(snapshot.revision, initial_done=True))
         self._since = snapshot.revision

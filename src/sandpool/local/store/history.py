@@ -23,6 +23,11 @@ from sandpool.model.metadata import Revision
 _revision = attrgetter("record.revision")
 _size = attrgetter("size")
 
+MOST_TAKEN = 1024
+LARGEST_TAKEN = 256 * 1024
+"""Changes, and bytes of them, that a watcher takes at once. What it has taken stays in memory until its client has read it, so the rest stays in
+the ring, which forgets."""
+
 
 @dataclass(frozen=True, slots=True)
 class Remember:
@@ -206,6 +211,16 @@ class History:
             cursor.close()
 
 
+def _keep_few(changes: list[Change]) -> None:
+    """As many as one watcher may hold on to while its client is slow, at least one."""
+    size = 0
+    for index, change in enumerate(changes):
+        size += len(change.record.value)
+        if size > LARGEST_TAKEN and index:
+            del changes[index:]
+            return
+
+
 class Cursor:
     """One watcher."""
 
@@ -232,6 +247,8 @@ class Cursor:
             found = self._take()
             if found:
                 return found
+            if self._index < self.ring.end:
+                continue
             self._future = asyncio.get_running_loop().create_future()
             self._history.wait(self)
             try:
@@ -246,12 +263,14 @@ class Cursor:
         offset = self._index - ring.base
         if offset < 0:
             raise Compacted(self._caught, ring.floor)
-        found = ring.changes[offset:]
+        found = ring.changes[offset : offset + MOST_TAKEN]
+        if len(found) > 1:
+            _keep_few(found)
+        self._index += len(found)
+        self._caught = self._history.revision if self._index == ring.end else found[-1].record.revision
         if self._partial and found:
             prefix = self.prefix
             found = [change for change in found if change.record.key.startswith(prefix)]
-        self._index = ring.end
-        self._caught = self._history.revision
         return found
 
     def wake(self, index: int, before: Revision) -> None:

@@ -8,7 +8,7 @@ each other without waiting) and acknowledged, by its future, once it is durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sandpool.local.store.record import Change, Record, Snapshot
@@ -18,6 +18,8 @@ Encode = Callable[[Revision], bytes]
 """Makes the value of a write, given the revision that it will have (to be put into resourceVersion)."""
 
 
+Count = Callable[[Sequence[Change], int], None]
+"""Counts what is stored: hears of changes that were decided, with 1, and of those whose commit failed once more, with -1."""
 Write = tuple[str, Revision, Encode]
 """A key, the revision that it must have, and the value: what `put` takes."""
 
@@ -86,6 +88,11 @@ class Store(Protocol):
 
     def watch(self, prefix: str, since: Revision) -> Watcher:
         """Changes under the prefix after `since`. Raises Compacted if they are no longer remembered."""
+        ...
+
+    def count_with(self, count: Count) -> Callable[[], None]:
+        """From now on `count` hears of every change, at the latest when it is durable; at once of what is there already, each key as
+        if it were new. Call what is returned to let it hear of all that is decided."""
         ...
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from sandpool.local.store.errors import StoreClosed, StoreFailed
 from sandpool.local.store.history import Cursor, History, Remember
 from sandpool.local.store.log import Commit, Entry, Log, Unit
-from sandpool.local.store.port import Encode, Write
+from sandpool.local.store.port import Count, Encode, Write
 from sandpool.local.store.record import Change, Record, Snapshot, Stale
 from sandpool.local.store.snapshot import scan_at
 from sandpool.local.store.state import State, check_key, check_prefix
@@ -70,6 +70,10 @@ def _settle_all(futures: Iterable[asyncio.Future[Any]], error: StoreFailed | Non
             future.set_exception(error)
 
 
+def _count_nothing(changes: Sequence[Change], sign: int) -> None:
+    """Nobody wants to know."""
+
+
 def _last_revision(pending: _Pending) -> Revision:
     return pending.unit[-1].change.record.revision
 
@@ -87,6 +91,8 @@ class Store:
         self._state: State
         self._history: History
         self._closed = False
+        self._count: Count = _count_nothing
+        self._uncounted: list[Change] = []  # so that no write has to wait for it
 
     @classmethod
     async def open(cls, log: Log, *, remember: Remember = Remember(), observer: Observer | None = None) -> Store:
@@ -96,6 +102,18 @@ class Store:
         store._history = History(loaded.since, loaded.tail, loaded.revision, remember)
         store._assigned = loaded.revision
         return store
+
+    def count_with(self, count: Count) -> Callable[[], None]:
+        self._count_decided()
+        newest = map(self.newest, self._state.records().keys() | self._overlay.keys())
+        count([Change(record, None) for record in newest if record is not None], 1)
+        self._count = count
+        return self._count_decided
+
+    def _count_decided(self) -> None:
+        if self._uncounted:
+            changes, self._uncounted = self._uncounted, []
+            self._count(changes, 1)
 
     # What is durable.
 
@@ -240,6 +258,7 @@ class Store:
         self._pending.append(_Pending(unit, future, result))
         for entry in unit:
             self._overlay[entry.change.record.key] = entry
+            self._uncounted.append(entry.change)
         self._assigned = unit[-1].change.record.revision
         return future
 
@@ -264,6 +283,7 @@ class Store:
             if pending.waiters is not None:
                 _settle_all(pending.waiters, None)
         self._history.extend(changes, changes[-1].record.revision)
+        self._count_decided()
         self._observer.committed(commit)
 
     def failed(self, error: StoreFailed) -> None:
@@ -275,6 +295,8 @@ class Store:
             if self._lost and self._lost[-1][1] + 1 == low:
                 low = self._lost.pop()[0]
             self._lost.append((low, self._assigned))
+        self._count_decided()
+        self._count([entry.change for pending in settled for entry in pending.unit], -1)
         for pending in settled:
             _settle_all([pending.future, *(pending.waiters or ())], error)
         self._observer.failed(error)

@@ -7,17 +7,20 @@ from datetime import datetime
 
 from sandpool.local.apiserver.answer import PIECE, WORTH_GZIP, Answer, Reply, Streamed, accepts_gzip
 from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.negotiate import Form
 from sandpool.local.apiserver.query import list_query, revision
 from sandpool.local.apiserver.render import list_parts, one, pretty
+from sandpool.local.apiserver.sending import EACH, Sending
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import Listed
 from sandpool.local.objects.refusals import too_large
 
 
 class Reads:
-    def __init__(self, objects: Objects, now: Callable[[], datetime]) -> None:
+    def __init__(self, objects: Objects, sending: Sending, now: Callable[[], datetime]) -> None:
         self._objects = objects
+        self._sending = sending
         self._now = now
 
     async def get(self, call: Call) -> Reply:
@@ -34,14 +37,33 @@ class Reads:
     async def list(self, call: Call) -> Reply:
         form = call.form
         listed = self._objects.list(call.resource, call.namespace, list_query(call.params))
-        return listing(call, listed, form, self._now())
+        return listing(call, listed, form, self._now(), self._sending, refuse=True)
 
 
-def listing(call: Call, listed: Listed, form: Form, now: datetime) -> Reply:
-    """A list, whole if it is short, else piece by piece."""
+def listing(call: Call, listed: Listed, form: Form, now: datetime, sending: Sending, *, refuse: bool) -> Reply:
+    """A list, whole if it is short, else piece by piece. TooManyRequests, if it may be refused and the tenant has too many under way."""
     parts = list_parts(listed, form, call.resource, call.params, now)
     size = parts.size
     if size <= PIECE and len(listed.records) <= 1000:
         return Answer(pretty(parts.whole(), call.params))
     gzip = size > WORTH_GZIP and accepts_gzip(call.headers.get(b"accept-encoding"))
-    return Streamed(parts.pieces(), gzip)
+    held = size + EACH * len(listed.records)
+    tenant = call.user.tenant
+    if refuse:
+        sending.check(tenant, held)
+    return _Held(Streamed(parts.pieces(), gzip), sending, tenant, held)
+
+
+class _Held:
+    """A long answer that counts until it is sent."""
+
+    def __init__(self, reply: Streamed, sending: Sending, tenant: str, size: int) -> None:
+        self._reply = reply
+        self._sending = sending
+        self._tenant = tenant
+        self._size = size
+        self.status = reply.status
+
+    async def deliver(self, exchange: Exchange) -> None:
+        with self._sending.holding(self._tenant, self._size):
+            await self._reply.deliver(exchange)

@@ -17,6 +17,7 @@ from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.negotiate import Form
 from sandpool.local.apiserver.query import delete_options, list_query
 from sandpool.local.apiserver.render import one
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import Deleted
 from sandpool.local.objects.strategy import strategy_of
@@ -36,9 +37,10 @@ _NAMED = msgspec.json.Decoder(_Named)
 
 
 class Removals:
-    def __init__(self, objects: Objects, limits: Limits, now: Callable[[], datetime]) -> None:
+    def __init__(self, objects: Objects, limits: Limits, sending: Sending, now: Callable[[], datetime]) -> None:
         self._objects = objects
         self._limits = limits
+        self._sending = sending
         self._now = now
 
     async def delete(self, call: Call) -> Reply:
@@ -54,7 +56,7 @@ class Removals:
         form, query = call.form, list_query(call.params)
         options = delete_options(call.params, await self._body(call))
         listed = await self._objects.delete_collection(call.resource, call.namespace, query, options)
-        return listing(call, listed, form, self._now())
+        return listing(call, listed, form, self._now(), self._sending, refuse=False)
 
     async def evict(self, call: Call) -> Reply:
         """Deletes the pod: there are no disruption budgets here that could object."""

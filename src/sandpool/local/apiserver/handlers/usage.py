@@ -12,6 +12,7 @@ from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.handlers.read import listing
 from sandpool.local.apiserver.query import list_query
 from sandpool.local.apiserver.render import one
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.apiserver.usage.documents import Seen, of_node, of_pod, seen
 from sandpool.local.apiserver.usage.port import Usage, Used
 from sandpool.local.objects.objects import Objects
@@ -24,9 +25,10 @@ from sandpool.model.usage import POD_METRICS
 
 
 class UsagePages:
-    def __init__(self, objects: Objects, usage: Usage, now: Callable[[], datetime]) -> None:
+    def __init__(self, objects: Objects, usage: Usage, sending: Sending, now: Callable[[], datetime]) -> None:
         self._objects = objects
         self._usage = usage
+        self._sending = sending
         self._now = now
 
     async def serve(self, call: Call) -> Reply:
@@ -51,7 +53,7 @@ class UsagePages:
         used = await self._usage.used()
         listed = self._objects.list(_about(call), call.namespace, query)
         shown = Listed(tuple(self._documents(call, listed.records, used)), listed.revision)
-        return listing(call, shown, form, self._now())
+        return listing(call, shown, form, self._now(), self._sending, refuse=True)
 
     def _documents(self, call: Call, records: tuple[Record, ...], used: Mapping[Uid, Used]) -> Iterator[Record]:
         by_node = {} if call.resource == POD_METRICS else self._by_node(used)

@@ -22,7 +22,9 @@ from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import integer, watch_query
 from sandpool.local.apiserver.render import event_shape
+from sandpool.local.apiserver.sending import Sending
 from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
+from sandpool.loop.shares import Decision, Revoke, Shares
 from sandpool.telemetry.metrics import Metrics
 
 Shape = Callable[[bytes], bytes]
@@ -33,62 +35,104 @@ _TAIL: Final = b"}\n"
 
 
 class Watches:
-    """All watches of one server: how many there are, and their common end."""
+    """All watches of one server: how many each tenant has, and their common end."""
 
     def __init__(
-        self, objects: Objects, limits: Limits, metrics: Metrics, now: Callable[[], datetime], dice: Callable[[], float]
+        self,
+        objects: Objects,
+        limits: Limits,
+        metrics: Metrics,
+        sending: Sending,
+        now: Callable[[], datetime],
+        dice: Callable[[], float],
     ) -> None:
         self._objects = objects
         self._limits = limits
         self._metrics = metrics
+        self.sending = sending
         self._now = now
         self._dice = dice
-        self._ends: set[asyncio.Future[None]] = set()
+        self.shares = Shares(limits.watches)
+        self._ends: dict[str, dict[asyncio.Future[None], None]] = {}  # by tenant, the oldest first
         self._closing = False
 
     async def watch(self, call: Call) -> Reply:
         form, query = call.form, watch_query(call.params)
         shape = event_shape(form, call.resource, call.params, self._now)
         seconds = integer(call.params, "timeoutSeconds")
-        if self._closing or len(self._ends) >= self._limits.watches:
-            raise TooManyRequests(
-                f"too many watches: this server serves at most {self._limits.watches} at once, please try again later",
-                retry_after=1,
-            )
+        tenant = call.user.tenant
+        verdict = self.shares.ask(tenant)
+        if self._closing or verdict is Decision.REFUSE:
+            raise TooManyRequests(self._words(tenant), retry_after=1)
         try:
             watch: RawWatch | Gone = self._objects.watch(call.resource, call.namespace, query)
         except Gone as error:
             watch = error
+        if isinstance(watch, RawWatch) and watch.first_size > PIECE:
+            try:
+                self.sending.check(tenant, watch.first_size)
+            except TooManyRequests:
+                watch.close()
+                raise
+        if isinstance(verdict, Revoke):
+            self._revoke(verdict.holder)
         timeout = float(seconds) if seconds is not None and seconds > 0 else self._some_time()
         every = self._limits.bookmark_every if query.bookmarks else None
-        return WatchReply(self, watch, shape, timeout, every, call.resource.group_resource)
+        return WatchReply(self, watch, shape, timeout, every, call.resource.group_resource, tenant)
 
     def _some_time(self) -> float:
         """Not all at once: watches that began together shall not all come back together."""
         shortest, longest = self._limits.watch_shortest, self._limits.watch_longest
         return shortest + (longest - shortest) * self._dice()
 
+    def _words(self, tenant: str) -> str:
+        most = self._limits.watches
+        if not tenant:
+            return f"too many watches: this server serves at most {most} at once, please try again later"
+        return (
+            f'too many watches: namespace "{tenant}" has {self.shares.holds(tenant)} of the {most} that this server serves at '
+            "once to all, please end some, or try again later"
+        )
+
+    def _revoke(self, tenant: str) -> None:
+        """Ends the newest watch of a tenant as if its time were up, so that its client may come back, and takes its place in the
+        count at once."""
+        ended = next(reversed(self._ends[tenant]))
+        self._vacate(tenant, ended)
+        if not ended.done():
+            ended.set_result(None)
+
+    def _vacate(self, tenant: str, ended: asyncio.Future[None]) -> None:
+        mine = self._ends.get(tenant, {})
+        if ended in mine:
+            del mine[ended]
+            if not mine:
+                del self._ends[tenant]
+            self.shares.take(tenant, -1)
+
     @contextmanager
-    def seat(self, resource: str) -> Iterator[asyncio.Future[None]]:
+    def seat(self, resource: str, tenant: str) -> Iterator[asyncio.Future[None]]:
         """A future that is done when the server wants this watch to end."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closing:
             ended.set_result(None)
-        self._ends.add(ended)
+        self._ends.setdefault(tenant, {})[ended] = None
+        self.shares.take(tenant)
         gauge = self._metrics.server_watches.labels(resource)
         gauge.inc()
         try:
             yield ended
         finally:
-            self._ends.discard(ended)
+            self._vacate(tenant, ended)
             gauge.dec()
 
     def end_all(self) -> None:
         """Ends every watch as if its time were up, and begins no more."""
         self._closing = True
-        for ended in self._ends:
-            if not ended.done():
-                ended.set_result(None)
+        for mine in self._ends.values():
+            for ended in mine:
+                if not ended.done():
+                    ended.set_result(None)
 
 
 class WatchReply:
@@ -104,6 +148,7 @@ class WatchReply:
         timeout: float,
         every: float | None,
         resource: str,
+        tenant: str,
     ) -> None:
         self._watches = watches
         self._watch = watch
@@ -111,6 +156,7 @@ class WatchReply:
         self._timeout = timeout
         self._every = every
         self._resource = resource
+        self._tenant = tenant
 
     async def deliver(self, exchange: Exchange) -> None:
         watch = self._watch
@@ -119,8 +165,8 @@ class WatchReply:
             await exchange.end(error_line(watch))
             return
         try:
-            await exchange.start(self.status, JSON_LINES)
-            with self._watches.seat(self._resource) as ended:
+            with self._watches.seat(self._resource, self._tenant) as ended:
+                await exchange.start(self.status, JSON_LINES)
                 gone = await self._run(watch, ended, exchange)
         finally:
             watch.close()
@@ -149,6 +195,12 @@ class WatchReply:
         """This loop is where every event of every watcher passes."""
         next_events, shape = watch.next, self._shape
         try:
+            if watch.first_size:
+                with self._watches.sending.holding(self._tenant, watch.first_size):
+                    self._sent = False
+                    for chunk in lines(await next_events(), shape):
+                        await send(chunk)
+                        await asyncio.sleep(0)
             while True:
                 self._sent = True
                 events = await next_events()

@@ -39,14 +39,14 @@ class Writes:
         self._now = now
 
     async def create(self, call: Call) -> Reply:
-        form, options = call.form, write_options(call.params, "CreateOptions")
+        form, options = call.form, write_options(call.params, "CreateOptions", call.user.tenant)
         resource = call.resource
         body, doubled = await self._object(call, resource, options)
         written = await self._objects.create(resource, call.namespace, body, options)
         return self._reply(call, form, written, 201, doubled)
 
     async def update(self, call: Call) -> Reply:
-        form, options = call.form, write_options(call.params, "UpdateOptions")
+        form, options = call.form, write_options(call.params, "UpdateOptions", call.user.tenant)
         resource, info = call.resource, call.info
         body, doubled = await self._object(call, resource, options)
         written = await self._objects.update(resource, call.namespace, info.name, body, options, info.subresource)
@@ -54,7 +54,7 @@ class Writes:
 
     async def patch(self, call: Call) -> Reply:
         form, kind = call.form, patch_type(call.media, call.resource)
-        options = write_options(call.params, "PatchOptions")
+        options = write_options(call.params, "PatchOptions", call.user.tenant)
         body = await call.exchange.read(self._limits.body)
         patch = decode_patch(kind, body, self._limits.depth)
         info = call.info
@@ -62,7 +62,7 @@ class Writes:
         return self._reply(call, form, written, 201 if written.created else 200, ())
 
     async def bind(self, call: Call) -> Reply:
-        options = write_options(call.params, "CreateOptions")
+        options = write_options(call.params, "CreateOptions", call.user.tenant)
         raw = await call.exchange.read(self._limits.body)
         body = decode_object(raw, call.media, binding.KIND, self._limits.depth)
         await self._objects.bind(call.namespace, call.info.name, body, options)

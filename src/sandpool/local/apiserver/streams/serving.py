@@ -47,6 +47,7 @@ from sandpool.local.apiserver.streams.upgrade import (
 )
 from sandpool.local.apiserver.streams.websocket.connection import Tunnel, WebSocket
 from sandpool.local.errors import NodeError
+from sandpool.loop.shares import Shares
 from sandpool.model.metadata import Uid
 
 Serve = Callable[[Pipe], Awaitable[None]]
@@ -68,18 +69,15 @@ class PodStreams(Generic[C]):
         self._command = command
         self._now = now
         self._limits = limits
-        self._open = 0
+        self.shares = Shares(limits.connections)
 
     async def serve(self, call: Call, pod: bytes) -> Reply:
-        if self._open >= self._limits.connections:
-            raise TooManyRequests(
-                f"too many streams: this server serves at most {self._limits.connections} at once, "
-                "please try again later",
-                retry_after=1,
-            )
+        tenant = call.user.tenant
+        if not self.shares.fits(tenant):
+            raise TooManyRequests(_words(self.shares, tenant), retry_after=1)
         asked = view(pod)
         reply = self._log(call, asked) if call.info.subresource == "log" else self._upgraded(call, asked)
-        return _Counted(self, reply)
+        return _Counted(self.shares, tenant, reply)
 
     def _log(self, call: Call, pod: PodView) -> Reply:
         options = log_options(call.params, pod.name, self._now())
@@ -170,12 +168,6 @@ class PodStreams(Generic[C]):
 
         return serve
 
-    def began(self) -> None:
-        self._open += 1
-
-    def ended(self) -> None:
-        self._open -= 1
-
 
 class _Upgraded:
     """Answers 101 and streams."""
@@ -195,14 +187,24 @@ class _Upgraded:
 class _Counted:
     """A reply that is counted for as long as it lasts."""
 
-    def __init__(self, streams: PodStreams[Any], reply: Reply) -> None:
-        self._streams = streams
+    def __init__(self, shares: Shares, tenant: str, reply: Reply) -> None:
+        self._shares = shares
+        self._tenant = tenant
         self._reply = reply
         self.status = reply.status
 
     async def deliver(self, exchange: Exchange) -> None:
-        self._streams.began()
+        self._shares.take(self._tenant)
         try:
             await self._reply.deliver(exchange)
         finally:
-            self._streams.ended()
+            self._shares.take(self._tenant, -1)
+
+
+def _words(shares: Shares, tenant: str) -> str:
+    if not tenant:
+        return f"too many streams: this server serves at most {shares.total} at once, please try again later"
+    return (
+        f'too many streams: namespace "{tenant}" has {shares.holds(tenant)} and may have {shares.limit(tenant)} of the '
+        f"{shares.total} that this server serves at once to all, please end some, or try again later"
+    )

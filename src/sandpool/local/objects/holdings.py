@@ -1,0 +1,130 @@
+"""What each namespace holds of the store, and how much of it a tenant may add. The rules are those of loop/shares.py.
+
+Counted are the newest states of all objects, whoever wrote them, as they are decided: an object's bytes go to its namespace, those of a
+kind without namespaces to the operator. Refused are only writes on a tenant's account, and sandboxes and pods, which
+controllers make because a tenant wants them. A write that makes an object smaller passes, and nothing here is asked about a delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from sandpool.kube.errors import ApiError
+from sandpool.local.objects import refusals
+from sandpool.local.objects.keys import parse_key
+from sandpool.local.store.port import Encode, Store
+from sandpool.local.store.record import Change, Record
+from sandpool.loop.pace import Pace, Rate
+from sandpool.loop.shares import OPERATOR, Shares
+from sandpool.model.kinds import PODS, SANDBOXES
+from sandpool.model.metadata import Revision
+from sandpool.model.resource import Resource
+
+MIB: Final = 1024 * 1024
+RATE: Final = Rate(64 * MIB, 4 * MIB)
+"""Of bytes of all states: each is kept for a while, whatever replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingLimits:
+    """Of all tenants together."""
+
+    sandboxes: int = 20_000  # and as many pods
+    objects: int = 100_000
+    size: int = 256 * MIB  # bytes of their newest states, all of which are in memory
+    writes: Rate = RATE
+
+
+class Holdings:
+    def __init__(self, store: Store, limits: HoldingLimits, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self.sandboxes = Shares(limits.sandboxes)
+        self.pods = Shares(limits.sandboxes)
+        self.objects = Shares(limits.objects)
+        self.size = Shares(limits.size)
+        self.writes = Pace(limits.writes)
+        self._running = {SANDBOXES.plural: self.sandboxes, PODS.plural: self.pods}
+        self.settle = store.count_with(self.count)
+
+    @property
+    def shares(self) -> dict[str, Shares]:
+        """By the words of metrics."""
+        return {
+            "sandboxes": self.sandboxes,
+            "pods": self.pods,
+            "objects": self.objects,
+            "stored_bytes": self.size,
+            "written_bytes": self.writes.shares,
+        }
+
+    def count(self, changes: Sequence[Change], sign: int) -> None:
+        """Hears of every write."""
+        grown: dict[str, int] = {}
+        for change in changes:
+            record, previous = change.record, change.previous
+            _, plural, *rest = record.key.split("/")
+            namespace = rest[0] if len(rest) == 2 else OPERATOR
+            size = 0 if change.deleted else len(record.value)
+            if previous is not None:
+                size -= len(previous.value)
+            grown[namespace] = grown.get(namespace, 0) + size * sign
+            if previous is None or change.deleted:
+                more = -sign if change.deleted else sign
+                self.objects.take(namespace, more)
+                running = self._running.get(plural)
+                if running is not None:
+                    running.take(namespace, more)
+        for namespace, more in grown.items():
+            if more:
+                self.size.take(namespace, more)
+
+    def check_new(self, resource: Resource[Any], namespace: str, name: str, tenant: str) -> None:
+        """Forbidden, if the namespace has no room for one more object of that kind."""
+        running = self._running.get(resource.plural)
+        if running is None and not tenant:
+            return
+        self.settle()
+        if running is not None and running.used >= running.easy and not running.fits(namespace):
+            raise self._exceeded(resource, name, resource.plural, running, namespace, 1)
+        if tenant and not self.objects.fits(namespace):
+            raise self._exceeded(resource, name, "objects", self.objects, namespace, 1)
+
+    def guarded(self, encode: Encode, key: str, current: Record | None, tenant: str) -> Encode:
+        """The same encoding, for a tenant: Forbidden or TooManyRequests if what it makes is too much."""
+        return partial(self._encode, encode, key, 0 if current is None else len(current.value), tenant)
+
+    def _encode(self, encode: Encode, key: str, before: int, tenant: str, revision: Revision) -> bytes:
+        value = encode(revision)
+        grown = len(value) - before
+        self.settle()
+        if grown > 0 and not self.size.fits(tenant, grown):
+            raise self._exceeded_by(key, grown, tenant)
+        wait = self.writes.charge(tenant, len(value), self._now().timestamp())
+        if wait:
+            raise refusals.too_fast(tenant, wait)
+        return value
+
+    def _exceeded_by(self, key: str, grown: int, tenant: str) -> ApiError:
+        found = parse_key(key)
+        assert found is not None
+        resource, _, name = found
+        return self._exceeded(resource, name, "bytes", self.size, tenant, grown)
+
+    def _exceeded(
+        self, resource: Resource[Any], name: str, what: str, shares: Shares, namespace: str, more: int
+    ) -> ApiError:
+        flag = _FLAGS[what]
+        held = shares.holds(namespace)
+        return refusals.exceeded_share(resource, name, namespace, what, (more, held, shares.limit(namespace)), flag)
+
+
+_FLAGS: Final = {
+    "sandboxes": "--max-sandboxes",
+    "pods": "--max-sandboxes",
+    "objects": "--max-objects",
+    "bytes": "--max-stored-bytes",
+}

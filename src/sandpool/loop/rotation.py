@@ -1,0 +1,54 @@
+"""Queues that are served in turn, one item from each, so that the longest does not hold up the others."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Rotation(Generic[T]):
+    """First in, first out for each key; round robin between keys."""
+
+    __slots__ = ("_queues", "_size")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[T]] = {}  # in the order of their turns
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def keys(self) -> set[str]:
+        return set(self._queues)
+
+    def waiting(self, key: str) -> int:
+        return len(self._queues.get(key, ()))
+
+    def push(self, key: str, item: T) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = deque()
+        queue.append(item)
+        self._size += 1
+
+    def pop(self) -> tuple[str, T]:
+        """The next item, and its key, whose next turn comes after everybody else's. KeyError if nothing waits."""
+        if not self._size:
+            raise KeyError("nothing waits")
+        key = next(iter(self._queues))
+        queue = self._queues.pop(key)
+        item = queue.popleft()
+        if queue:
+            self._queues[key] = queue
+        self._size -= 1
+        return key, item
+
+    def remove(self, key: str, item: T) -> None:
+        """Takes an item out of the middle."""
+        queue = self._queues[key]
+        queue.remove(item)
+        self._size -= 1
+        if not queue:
+            del self._queues[key]

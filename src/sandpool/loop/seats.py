@@ -1,0 +1,76 @@
+"""Room for so many at once, shared by tenants: whoever is below its share waits for a seat, whoever is above it is refused.
+
+    if not seats.enter(tenant):
+        await seats.wait(tenant)  # raises Full
+    try: ...
+    finally: seats.leave(tenant)
+
+A seat that is given up goes to whoever waits, one tenant after the other. Since seats cannot be taken back, `make_room` is told whose
+work to cut short when somebody must wait; it ends what only waits for its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from sandpool.kube.errors import TooManyRequests
+from sandpool.loop.rotation import Rotation
+from sandpool.loop.shares import Shares
+
+
+class Full(TooManyRequests):
+    """No seat, and no claim to one."""
+
+    def __init__(self) -> None:
+        super().__init__("too many requests are being served, please try again later", retry_after=1)
+
+
+class Seats:
+    def __init__(self, total: int, make_room: Callable[[str], None]) -> None:
+        self.shares = Shares(total)
+        self._make_room = make_room
+        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
+
+    def enter(self, tenant: str) -> bool:
+        """Whether a seat is free, and taken."""
+        shares = self.shares
+        if (shares.used if tenant else shares.own) >= shares.total:
+            return False
+        shares.take(tenant)
+        return True
+
+    async def wait(self, tenant: str) -> None:
+        """Until there is a seat for a tenant below its share; Full for one that is not."""
+        if not tenant or not self._entitled(tenant):
+            self.shares.refused += 1
+            raise Full
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.push(tenant, future)
+        held = self.shares.held
+        self._make_room(max(held, key=held.__getitem__, default=""))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.leave(tenant)
+            else:
+                self._waiting.remove(tenant, future)
+            raise
+
+    def leave(self, tenant: str) -> None:
+        self.shares.take(tenant, -1)
+        if not tenant:
+            return
+        while self._waiting:
+            following, future = self._waiting.pop()
+            if not future.done():
+                self.shares.take(following)
+                future.set_result(None)
+                return
+
+    def _entitled(self, tenant: str) -> bool:
+        """Who waits wants a seat as much as who has one, so both count."""
+        held = self.shares.held
+        tenants = len(held.keys() | self._waiting.keys() | {tenant})
+        return held.get(tenant, 0) + self._waiting.waiting(tenant) < max(1, self.shares.total // tenants)

@@ -1,0 +1,258 @@
+"""One tenant takes all it can get; another, with a token of its own, watches, writes, connects and claims as if it were alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sandpool.local.apiserver.connection import Connection
+from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.server import ServerOptions
+from support.local_server import LocalServer, local_server
+from support.tenants import Tenant, tenant
+
+MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Town:
+    server: LocalServer
+    greedy: Tenant
+    modest: Tenant
+
+
+@asynccontextmanager
+async def town(folder: Path, **limits: Any) -> AsyncIterator[Town]:
+    """Its clock stands still, so that how much is written in a second does not depend on the machine."""
+    moment = datetime.now(UTC)
+    options = ServerOptions(limits=Limits(**limits), now=lambda: moment)
+    async with local_server(folder, options=options) as server:
+        yield Town(server, await tenant(server, "greedy"), await tenant(server, "modest"))
+
+
+class Unread(asyncio.Transport):
+    """The end of a client that is only there to take up room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.gone = self.paused = False
+        self.connection: Connection | None = None  # to be told when too much is unread
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+        if self.connection is not None and len(self.written) > 64 * 1024 and not self.paused:
+            self.paused = True
+            self.connection.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+    def close(self) -> None:
+        self.gone = True
+
+    def abort(self) -> None:
+        self.gone = True
+
+    def is_closing(self) -> bool:
+        return self.gone
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+@asynccontextmanager
+async def many(server: LocalServer, number: int, said: bytes, *, slow: bool = False) -> AsyncIterator[list[Unread]]:
+    """So many connections on which that was said, without the sockets. Nobody reads on them; those that are not slow hide it."""
+    made: list[tuple[Connection, Unread]] = []
+    for index in range(number):
+        connection, transport = Connection(server.server._house), Unread()
+        made.append((connection, transport))
+        connection.connection_made(transport)
+        transport.connection = connection if slow else None
+        connection.data_received(said)
+        if index % 100 == 99:
+            await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while any(not transport.written and not transport.gone for _, transport in made):
+            await asyncio.sleep(0.01)
+    try:
+        yield [transport for _, transport in made]
+    finally:
+        for connection, _ in made:
+            connection.connection_lost(None)
+
+
+def codes(transports: list[Unread]) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    for transport in transports:
+        code = bytes(transport.written[9:12])
+        found[code] = found.get(code, 0) + 1
+    return found
+
+
+async def works(someone: Tenant) -> None:
+    """Whatever one does."""
+    async with someone.watching() as lines:
+        assert lines.status == 200
+        made = await someone.store("made")
+        assert made.status == 201, made.body
+        async with asyncio.timeout(10):
+            assert msgspec.json.decode(await lines.content.readline())["type"] == "ADDED"
+    claim = {
+        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+        "kind": "SandboxClaim",
+        "metadata": {"name": "c"},
+        "spec": {"warmPoolRef": {"name": "p"}},
+    }
+    path = f"/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/{someone.namespace}/sandboxclaims"
+    assert (await someone.request("POST", path, claim)).status == 201
+    assert (await someone.request("DELETE", f"{path}/c")).status == 200
+    assert (await someone.request("GET", someone.maps)).status == 200
+    assert (await someone.request("DELETE", f"{someone.maps}/made")).status == 200
+
+
+@pytest.mark.parametrize("limits", [{"watches": 20}, {}], ids=["20", "default"])
+async def test_all_watches(tmp_path: Path, limits: dict[str, int]) -> None:
+    async with town(tmp_path, **limits) as here:
+        most = limits.get("watches", Limits().watches)
+        asked = here.greedy.head("GET", f"{here.greedy.maps}?watch=1")
+        async with many(here.server, most + 50, asked) as watches:
+            assert codes(watches) == {b"200": most, b"429": 50}  # alone it may have them all
+            await works(here.modest)
+            async with here.modest.watching(), here.modest.watching():
+                refused = await here.greedy.request("GET", f"{here.greedy.maps}?watch=1")
+                assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+            assert (await here.server.request("GET", f"{here.modest.maps}?watch=1&timeoutSeconds=1")).status == 200
+
+
+async def test_a_watch_that_gives_way_ends_as_if_its_time_were_up(tmp_path: Path) -> None:
+    async with town(tmp_path, watches=2) as here, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(here.greedy.watching())
+        newest = await stack.enter_async_context(here.greedy.watching())
+        other = await stack.enter_async_context(here.modest.watching())
+        assert (first.status, newest.status, other.status) == (200, 200, 200)
+        async with asyncio.timeout(10):
+            assert await newest.content.read() == b""  # a whole answer: an incomplete one raises
+        await here.greedy.store("seen")
+        async with asyncio.timeout(10):
+            assert msgspec.json.decode(await first.content.readline())["type"] == "ADDED"
+
+
+async def test_all_requests_in_flight(tmp_path: Path) -> None:
+    """Each waits for a body that its client does not send."""
+    async with town(tmp_path, requests=20) as here:
+        said = here.greedy.head("POST", here.greedy.maps, "Content-Length: 100\r\n")
+        made = []
+        for _ in range(30):
+            reader, writer = await here.greedy.connect()
+            writer.write(said)
+            made.append((reader, writer))
+        async with asyncio.timeout(30):
+            while (await here.greedy.request("GET", here.greedy.maps)).status != 429:
+                await asyncio.sleep(0.01)
+        for _ in range(3):
+            await works(here.modest)
+        assert (await here.server.request("DELETE", f"{here.greedy.maps}/none")).status == 404
+        for _, writer in made:
+            writer.transport.abort()
+
+
+async def test_all_connections(tmp_path: Path) -> None:
+    async with town(tmp_path, connections=30) as here:
+        said = here.greedy.head("GET", here.greedy.maps)
+        async with many(here.server, 40, said) as held:
+            assert codes(held) == {b"200": 30, b"429": 10}  # each stays open, idle
+            await works(here.modest)
+            assert sum(transport.gone for transport in held) >= 11  # those that were refused, and one that gave way
+            assert (await here.server.request("GET", here.greedy.maps)).status == 200
+
+
+async def test_a_flood_of_connections_that_say_nothing(tmp_path: Path) -> None:
+    async with town(tmp_path) as here, AsyncExitStack() as stack:
+        made: list[tuple[Connection, Unread]] = []
+        for _ in range(Limits().connections + 100):
+            connection, transport = Connection(here.server.server._house), Unread()
+            connection.connection_made(transport)
+            made.append((connection, transport))
+        stack.callback(lambda: [connection.connection_lost(None) for connection, _ in made])
+        await works(here.modest)
+        assert (await here.server.request("GET", here.greedy.maps)).status == 200
+
+
+async def test_a_store_that_one_wants_to_fill(tmp_path: Path) -> None:
+    """250 MB in objects of 1 MB, as fast as they are taken; what is refused is not stored."""
+    async with town(tmp_path) as here:
+        stored, refused = 0, None
+        while stored < 250 and refused is None:
+            answer = await here.greedy.store(f"m{stored}", MB)
+            if answer.status == 201:
+                stored += 1
+            else:
+                refused = answer
+        assert refused is not None, "250 MB were stored"
+        assert refused.status in {403, 429}
+        await works(here.modest)
+        assert (await here.modest.store("large", MB)).status == 201
+        assert (await here.greedy.request("DELETE", f"{here.greedy.maps}/m0")).status == 200
+        assert (await here.server.request("DELETE", f"{here.greedy.maps}/m1")).status == 200
+        assert (await here.server.request("DELETE", here.greedy.maps)).status == 200
+
+
+async def test_one_object_that_is_written_again_and_again(tmp_path: Path) -> None:
+    """Its size stays the same, but each version is kept for a while."""
+    async with town(tmp_path) as here:
+        assert (await here.greedy.store("m", MB)).status == 201
+        codes = []
+        for number in range(250):
+            patch = {"metadata": {"labels": {"number": str(number)}}}  # a patch of few bytes stores all of it again
+            answer = await here.greedy.request(
+                "PATCH", f"{here.greedy.maps}/m", patch, content_type="application/merge-patch+json"
+            )
+            codes.append(answer.status)
+            if answer.status != 200:
+                break
+        assert codes[-1] == 429, "250 MB of history were stored"
+        assert int(answer.headers["Retry-After"]) >= 1
+        await works(here.modest)
+
+
+def unread(transports: list[Unread]) -> int:
+    return sum(len(transport.written) for transport in transports)
+
+
+async def test_watches_that_nobody_reads(tmp_path: Path) -> None:
+    """One object of one megabyte becomes one event for each of them."""
+    async with town(tmp_path) as here:
+        asked = here.greedy.head("GET", f"{here.greedy.maps}?watch=1")
+        async with many(here.server, 600, asked, slow=True) as watches:
+            assert (await here.greedy.store("large", MB)).status == 201
+            await works(here.modest)
+            async with asyncio.timeout(30):
+                while unread(watches) == unread(watches[:1]) or any(not (w.gone or w.paused) for w in watches):
+                    await asyncio.sleep(0.01)
+            assert unread(watches) <= 256 * 1024 * 1024
+            await works(here.modest)
+
+
+async def test_lists_that_nobody_reads(tmp_path: Path) -> None:
+    """Each holds on to all that it lists, as it was."""
+    async with town(tmp_path) as here:
+        for number in range(40):
+            assert (await here.greedy.store(f"m{number}", MB)).status == 201
+        asked = here.greedy.head("GET", here.greedy.maps)
+        async with many(here.server, 40, asked, slow=True) as lists:
+            assert codes(lists)[b"429"] >= 40 - 1024 // 38
+            await works(here.modest)
+            assert (await here.server.request("GET", here.greedy.maps)).status == 200
+            whole = f"{here.greedy.maps}?watch=1&timeoutSeconds=1"
+            assert (await here.greedy.request("GET", whole)).status == 429  # it would begin with all of them too
