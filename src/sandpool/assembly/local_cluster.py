@@ -17,6 +17,7 @@ from datetime import timedelta
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
 from sandpool.assembly.controllers import ControllerOptions, Telling
+from sandpool.assembly.damage import store_terms
 from sandpool.assembly.data_dir import DataDir, Lock
 from sandpool.assembly.first_pool import NO_POOLS, FirstPools, make_pools
 from sandpool.assembly.foreseen import ForeseenApi
@@ -76,6 +77,7 @@ class LocalOptions:
     events: bool = True  # whether controllers tell what they do as Events
     tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
+    accept_loss: bool = False  # start with what is left of a damaged store
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class _Ground:
 async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], stop: asyncio.Event) -> None:
     """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
     clock, telling = SystemClock(), Telling(tracer=options.tracer)
-    async with _ground(options.data_dir, clock, telling.metrics) as ground:
+    async with _ground(options, clock, telling.metrics) as ground:
         api = ForeseenApi(ground.objects)
         await remove_router_pod(api)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
@@ -147,13 +149,15 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
 
 
 @asynccontextmanager
-async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
+async def _ground(options: LocalOptions, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
+    directory = options.data_dir
     directory.prepare()
     async with AsyncExitStack() as stack:
         lock = directory.take()
         stack.callback(lock.release)
         watch = StoreWatch(metrics)
-        store = await Store.open(SqliteLog(directory.store), observer=watch)
+        durable = SqliteLog(directory.store, terms=store_terms(directory, options.accept_loss))
+        store = await Store.open(durable, observer=watch)
         stack.push_async_callback(store.close)
         objects = Objects(store, clock.now, NewUids())
         await ensure_namespaces(objects)

@@ -38,6 +38,13 @@ def up(
     otlp_endpoint: Annotated[
         str, Parameter(help="Where traces go: the base URL of an OpenTelemetry collector. Default: as OTEL_* say.")
     ] = "",
+    accept_loss: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Start with what is left of a damaged data directory. The damaged files are kept in a directory beside the rest.",
+        ),
+    ] = False,
     detach: Annotated[
         bool, Parameter(negative="", help="Return as soon as everything is ready and leave it running.")
     ] = False,
@@ -58,6 +65,7 @@ def up(
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
+        arguments += ["--accept-loss"] if accept_loss else []
         _greet(_start_detached(directory, arguments), pools)
         return
     from sandpool.assembly.controllers import ControllerOptions
@@ -78,6 +86,7 @@ def up(
             controllers=ControllerOptions(defaults=defaults),
             events=events,
             tracer=tracer,
+            accept_loss=accept_loss,
         )
         serve_until_stopped(options, lambda running: _greet(running, pools))
 

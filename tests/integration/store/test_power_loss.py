@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store import sqlite_file
+from sandpool.local.store import files, marker, sqlite_file
 from sandpool.local.store.errors import StoreError
 from sandpool.local.store.record import Record
 from sandpool.local.store.sqlite_log import SqliteLog
@@ -88,7 +88,9 @@ async def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int)
     directory = tmp_path / "recorded"
     directory.mkdir()
     with recording(directory) as recorder:
-        monkeypatch.setattr(sqlite_file, "os", RecordingOs(recorder))
+        recording_os = RecordingOs(recorder)
+        for module in (files, marker, sqlite_file):
+            monkeypatch.setattr(module, "os", recording_os)
         run = Run(recorder)
         await play(run, directory / "store.db", rounds)
         monkeypatch.undo()
