@@ -22,7 +22,7 @@ from sandpool.local.store.opening import look_through
 from sandpool.local.store.record import Record
 from sandpool.local.store.rows import Check, anything
 from sandpool.local.store.salvage import holes_of, live_of, losses_of, salvage
-from sandpool.local.store.sqlite_file import check_header, in_the_way, open_reader
+from sandpool.local.store.sqlite_file import check_header, check_length, in_the_way, open_reader
 
 LARGEST = 8 << 30
 """Bytes of a file that is read as a backup: all of it is in memory at once, as every live object always is."""
@@ -146,6 +146,7 @@ def _read_old(path: Path, salvaging: bool, check: Check) -> Contents:
         raise ForeignFile(f"{path} is a database, but not a backup of sandpool: choose another file") from error
     connection = open_reader(path)
     try:
+        check_length(path)
         live = load(connection, sealed, 0, check).live
         return Contents(_sorted(live), sealed=sealed)
     except UNSOUND as error:
@@ -163,8 +164,8 @@ def _salvaged(
     live = live_of(found.rows.values())
     losses = losses_of(found)
     if not salvaging:
-        problems = [*found.facts, *holes_of(found), *map(str, losses)]
-        raise _refusal(path, problems or [first], len(live))
+        problems = dict.fromkeys((first, *found.facts, *holes_of(found), *map(str, losses)))
+        raise _refusal(path, list(problems), len(live))
     left_out = sorted({loss.key or f"revision {loss.revision}" for loss in losses if not loss.superseded})
     return Contents(_sorted(live), tuple(left_out), sealed, whole=False)
 

@@ -8,21 +8,22 @@ came back, leaves a census that does not fit what is found.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import Struct
 from zlib import crc32
 
 from sandpool.local.store.record import Change, Record
-from sandpool.model.metadata import Revision
 
 EMPTY = 0
 """The census of a store without objects."""
 
 _COUNT = 1 << 24  # below it the number of objects, above it the sum of their revisions
+_HEAD = Struct(">6q")
 _LIMIT = (1 << 63) - 1  # what SQLite keeps as an integer
 
 
 def row_checksum(revision: int, key: bytes, prior: int, created: int, deleted: int, census: int, value: bytes) -> int:
-    head = b"%d %d %d %d %d %d " % (revision, prior, created, deleted, census, len(value))
-    return crc32(value, crc32(key, crc32(head)))
+    """Raises struct.error or TypeError for what is not even of its type."""
+    return crc32(value, crc32(key, crc32(_HEAD.pack(revision, prior, created, deleted, census, len(value)))))
 
 
 def floor_checksum(revision: int, identity: str) -> int:
@@ -39,12 +40,8 @@ def census_after(census: int, change: Change) -> int:
 
 
 def census_of(live: Iterable[Record]) -> int:
-    return census_of_revisions(record.revision for record in live)
-
-
-def census_of_revisions(revisions: Iterable[Revision]) -> int:
-    found = list(revisions)
-    return (sum(found) * _COUNT + len(found)) & _LIMIT
+    revisions = [record.revision for record in live]
+    return (sum(revisions) * _COUNT + len(revisions)) & _LIMIT
 
 
 def counted(census: int) -> int:

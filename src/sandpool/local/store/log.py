@@ -100,5 +100,5 @@ def replay(rows: Iterable[Row], floor: Revision, since: Revision) -> Loaded:
             live[key] = record
         if record.revision > since:
             loaded.tail.append(Change(record, previous, row.deleted))
-        loaded.revision = record.revision
+        loaded.revision = max(floor, record.revision)
     return loaded

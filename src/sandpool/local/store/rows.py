@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from struct import error as StructError
 from typing import Any
 
 from sandpool.local.store.checksums import row_checksum
@@ -73,7 +74,7 @@ def verified(raw: tuple[Any, ...], sealed: bool, check: Check, keys: dict[bytes,
         if key is None:
             key = keys[name] = str(name, "utf-8")
         row = Row(Record(key, Revision(revision), Revision(created), value), Revision(prior), bool(deleted))
-    except (TypeError, UnicodeDecodeError) as error:  # a column that is not even of its type
+    except (TypeError, StructError, UnicodeDecodeError) as error:  # a column that is not even of its type
         raise bad_row(raw) from error
     if not sealed and (why := _wrong_type((prior, created, deleted, value)) or check(row.record)):
         raise BadRow(revision, key, why)

@@ -94,7 +94,7 @@ def _all(
             holes.append((low, high))
             continue
         middle = (low + high) // 2
-        gaps.extend(((low, middle), (middle - 1, high)))  # each without its ends: `middle` is in the second
+        gaps.extend(((low, middle + 1), (middle, high)))  # each without its ends: `middle` is in the first
     holes.extend(gaps)
 
 

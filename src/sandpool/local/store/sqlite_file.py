@@ -101,6 +101,16 @@ def check_header(path: Path) -> int:
     return found
 
 
+def check_length(path: Path) -> None:
+    """Raises DamagedStore if a database that nobody writes to is not as long as it says: SQLite takes what is missing for zeros."""
+    with path.open("rb") as file:
+        header = file.read(100)
+        size = os.fstat(file.fileno()).st_size
+    expected = int.from_bytes(header[28:32], "big") * (int.from_bytes(header[16:18], "big") or 1)
+    if size < expected:
+        raise DamagedStore(f"the file is cut off: it has {size} bytes and says that it has {expected}")
+
+
 def connect(path: Path, wait: float) -> sqlite3.Connection:
     """A connection for one thread at a time that makes every commit durable and never checkpoints by itself."""
     connection = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
