@@ -6,7 +6,8 @@ Everything is read, and compared with its checksums and with the marker, before 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,10 @@ def open_store(path: Path, wait: float, window: int, terms: Terms = Terms()) -> 
     """Raises Damaged where something is missing, unless that was accepted."""
     finish(path)
     if not path.exists() and not _was_there(path, terms):
-        create(path)
+        try:
+            create(path)
+        except sqlite3.Error as error:
+            raise unusable(path, error) from error
     try:
         return _open_sound(path, wait, window, terms, None)
     except Damaged as damage:
@@ -76,10 +80,11 @@ def _was_there(path: Path, terms: Terms) -> bool:
 
 def _accept(diagnosis: Diagnosis, terms: Terms) -> Accepted:
     """Keeps the damaged files and puts a store in their place that holds what is left."""
-    kept = set_aside(diagnosis)
-    terms.keep(diagnosis, kept)
     rows = sorted(diagnosis.live.values(), key=lambda record: record.revision)
-    replace_store(diagnosis.path, (Row(record, NO_REVISION, False) for record in rows), diagnosis.newest)
+    with _writing(diagnosis.path):
+        kept = set_aside(diagnosis)
+        terms.keep(diagnosis, kept)
+        replace_store(diagnosis.path, (Row(record, NO_REVISION, False) for record in rows), diagnosis.newest)
     for line in diagnosis.lines():
         log.warning("damaged", path=diagnosis.path, what=line)
     log.warning("the store was made anew from what is left", objects=len(rows), damaged_files=kept)
@@ -108,8 +113,20 @@ def _open_sound(path: Path, wait: float, window: int, terms: Terms, accepted: Ac
 
 def _upgrade(path: Path, reader: sqlite3.Connection, check: Check) -> None:
     floor, _ = read_floor(reader, sealed=False)
-    replace_store(path, (row for row, _ in read_rows(reader, False, check)), floor)
+    with _writing(path):
+        replace_store(path, (row for row, _ in read_rows(reader, False, check)), floor)
     log.info("the store was upgraded: its rows carry checksums now", path=path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A store that is written anew needs room, and a directory that may be written to."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(
+            f"{path} cannot be written anew ({error}): make room on its disk, as much as it has now, and check who may write there"
+        ) from error
 
 
 def _read(path: Path, window: int, terms: Terms) -> tuple[sqlite3.Connection, Loaded]:

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandpool.local.store.damage import Diagnosis
+from sandpool.local.store.errors import StoreError
 from sandpool.local.store.files import create_private, remove, rename_durably, side_files, sync_directory, sync_file
-from sandpool.local.store.loading import read_floor
+from sandpool.local.store.loading import UNSOUND, read_floor
 from sandpool.local.store.log import Row
 from sandpool.local.store.marker import Mark, marker_of, write_mark
 from sandpool.local.store.sqlite_file import open_reader, write_store
@@ -54,7 +55,13 @@ def finish(store: Path) -> None:
     decided = _decided(store)
     if not decided.exists():
         return
-    write_mark(store, _mark_in(decided))
+    try:
+        mark = _mark_in(decided)
+    except UNSOUND as error:
+        raise StoreError(
+            f"{decided} should take the place of {store.name} and cannot be read ({error}): remove it, and what was found before is found again"
+        ) from error
+    write_mark(store, mark)
     for file in side_files(store):
         remove(file)
     sync_directory(store.parent)

@@ -48,6 +48,18 @@ def write_store(path: Path, rows: Iterable[Row], floor: Revision = NO_REVISION) 
     for leftover in side_files(draft):
         remove(leftover)
     create_private(draft)
+    try:
+        mark = _fill(draft, rows, floor)
+        write_mark(path, mark)
+        rename_durably(draft, path)
+    except BaseException:  # on a full disk it gives the room back
+        for leftover in (draft, *side_files(draft)):
+            remove(leftover)
+        raise
+
+
+def _fill(draft: Path, rows: Iterable[Row], floor: Revision) -> Mark:
+    """What the marker of the new store says."""
     identity, newest = secrets.token_hex(8), floor
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
@@ -64,8 +76,7 @@ def write_store(path: Path, rows: Iterable[Row], floor: Revision = NO_REVISION) 
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
-    write_mark(path, Mark(identity, newest))
-    rename_durably(draft, path)
+    return Mark(identity, newest)
 
 
 def _columns(rows: Iterable[Row]) -> Iterator[Columns]:
