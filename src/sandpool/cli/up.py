@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sandpool.assembly.data_dir import DataDir, in_use
+from sandpool.cli.damage_flags import DamageFlags
 from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
@@ -34,17 +35,11 @@ def up(
     place: PlaceFlags = PlaceFlags(),
     node: NodeFlags = NodeFlags(),
     containers: DefaultFlags = DefaultFlags(),
+    damage: DamageFlags = DamageFlags(),
     events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,
     otlp_endpoint: Annotated[
         str, Parameter(help="Where traces go: the base URL of an OpenTelemetry collector. Default: as OTEL_* say.")
     ] = "",
-    accept_loss: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="Start with what is left of a damaged data directory. The damaged files are kept in a directory beside the rest.",
-        ),
-    ] = False,
     detach: Annotated[
         bool, Parameter(negative="", help="Return as soon as everything is ready and leave it running.")
     ] = False,
@@ -65,7 +60,7 @@ def up(
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
-        arguments += ["--accept-loss"] if accept_loss else []
+        arguments += damage.arguments()
         _greet(_start_detached(directory, arguments), pools)
         return
     from sandpool.assembly.controllers import ControllerOptions
@@ -86,7 +81,7 @@ def up(
             controllers=ControllerOptions(defaults=defaults),
             events=events,
             tracer=tracer,
-            accept_loss=accept_loss,
+            accept_loss=damage.accept_loss,
         )
         serve_until_stopped(options, lambda running: _greet(running, pools))
 
