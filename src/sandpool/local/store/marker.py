@@ -121,7 +121,8 @@ class Marker:
                 os.pwrite(self._descriptor, content, self._slot * _SLOT)
         except OSError as error:
             self._trouble(error)
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
