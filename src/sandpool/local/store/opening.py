@@ -38,23 +38,8 @@ class Terms:
     """Called before a damaged store is replaced, to keep more than its files in the directory `kept`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A loss that was accepted."""
-
-    diagnosis: Diagnosis
-    kept: Path  # the directory with the damaged files
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    connection: sqlite3.Connection  # the writer's
-    loaded: Loaded
-    accepted: Accepted | None = None
-
-
-def open_store(path: Path, wait: float, window: int, terms: Terms = Terms()) -> Opened:
-    """Raises Damaged where something is missing, unless that was accepted."""
+def open_store(path: Path, wait: float, window: int, terms: Terms = Terms()) -> tuple[sqlite3.Connection, Loaded]:
+    """The writer's connection, and all that the store holds. Raises Damaged where something is missing, unless that was accepted."""
     finish(path)
     if not path.exists() and not _was_there(path, terms):
         try:
@@ -62,12 +47,12 @@ def open_store(path: Path, wait: float, window: int, terms: Terms = Terms()) -> 
         except sqlite3.Error as error:
             raise unusable(path, error) from error
     try:
-        return _open_sound(path, wait, window, terms, None)
+        return _open_sound(path, wait, window, terms)
     except Damaged as damage:
         if not terms.accept_loss:
             raise
-        accepted = _accept(damage.diagnosis, terms)
-    return _open_sound(path, wait, window, terms, accepted)
+        _accept(damage.diagnosis, terms)
+    return _open_sound(path, wait, window, terms)
 
 
 def _was_there(path: Path, terms: Terms) -> bool:
@@ -78,7 +63,7 @@ def _was_there(path: Path, terms: Terms) -> bool:
     return bool(terms.traces) or side_files(path)[0].exists() or (mark is not None and mark.revision > NO_REVISION)
 
 
-def _accept(diagnosis: Diagnosis, terms: Terms) -> Accepted:
+def _accept(diagnosis: Diagnosis, terms: Terms) -> None:
     """Keeps the damaged files and puts a store in their place that holds what is left."""
     rows = sorted(diagnosis.live.values(), key=lambda record: record.revision)
     with _writing(diagnosis.path):
@@ -88,10 +73,9 @@ def _accept(diagnosis: Diagnosis, terms: Terms) -> Accepted:
     for line in diagnosis.lines():
         log.warning("damaged", path=diagnosis.path, what=line)
     log.warning("the store was made anew from what is left", objects=len(rows), damaged_files=kept)
-    return Accepted(diagnosis, kept)
 
 
-def _open_sound(path: Path, wait: float, window: int, terms: Terms, accepted: Accepted | None) -> Opened:
+def _open_sound(path: Path, wait: float, window: int, terms: Terms) -> tuple[sqlite3.Connection, Loaded]:
     reader, loaded = _read(path, window, terms)
     try:
         if not loaded.identity:
@@ -108,7 +92,7 @@ def _open_sound(path: Path, wait: float, window: int, terms: Terms, accepted: Ac
     except BaseException:
         connection.close()
         raise
-    return Opened(connection, loaded, accepted)
+    return connection, loaded
 
 
 def _upgrade(path: Path, reader: sqlite3.Connection, check: Check) -> None:

@@ -15,7 +15,7 @@ from sandpool.local.store.checkpoint import Checkpointer
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit, Loaded, Sink, Unit
 from sandpool.local.store.marker import Marker
-from sandpool.local.store.opening import Accepted, Terms, open_store
+from sandpool.local.store.opening import Terms, open_store
 from sandpool.local.store.writer import Bounds, Resume, Stop, Writer
 from sandpool.telemetry.log import logger
 
@@ -42,7 +42,6 @@ class SqliteLog:
         self._path = path
         self._bounds = bounds
         self._terms = terms
-        self.accepted: Accepted | None = None  # the loss that was accepted when it was opened
         self._turn: list[Unit] = []
         self._refused: StoreFailed | None = None
         self._told = ""  # the failure that was logged last, until a commit succeeds
@@ -62,8 +61,7 @@ class SqliteLog:
         return await asyncio.to_thread(self._open)
 
     def _open(self) -> Loaded:
-        opened = open_store(self._path, self._bounds.wait, self._bounds.window, self._terms)
-        connection, loaded, self.accepted = opened.connection, opened.loaded, opened.accepted
+        connection, loaded = open_store(self._path, self._bounds.wait, self._bounds.window, self._terms)
         with ExitStack() as undo:
             undo.callback(connection.close)
             marker = Marker(self._path, loaded.identity)
