@@ -70,8 +70,8 @@ def bare_sqlite(writes: int) -> float:
         connection = connect(Path(folder) / "store.db", 5.0)
         began = time.perf_counter()
         for revision in range(1, writes + 1):
-            row = (revision, key(revision % 300), max(0, revision - 300), 1, 0, encode(Revision(revision)))
-            connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", row)
+            row = (revision, key(revision % 300), max(0, revision - 300), 1, 0, encode(Revision(revision)), 0, 0)
+            connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         seconds = time.perf_counter() - began
         connection.close()
     return writes / seconds

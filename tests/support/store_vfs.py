@@ -10,6 +10,7 @@ from __future__ import annotations
 import _sqlite3
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,14 +60,16 @@ class Recorder:
         self.directory = directory
         self.events: list[Event] = []
         self.names: dict[str, int] = {}  # which inode a name leads to now
+        self._noting = threading.Lock()
         self._inodes = 0
         self._files: dict[int, int] = {}  # SQLite's open files, by address
         self._kept: list[Any] = []  # callbacks must outlive their use
         self._methods: dict[int, _Methods] = {}
 
     def note(self, kind: Kind, **facts: Any) -> Event:
-        event = Event(kind, len(self.events), **facts)
-        self.events.append(event)
+        with self._noting:  # the writer, the checkpoints and the marker have a thread each
+            event = Event(kind, len(self.events), **facts)
+            self.events.append(event)
         return event
 
     def during(self, event: Event, act: Callable[[], Any]) -> Any:
@@ -174,7 +177,7 @@ class RecordingOs:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._descriptors: dict[int, str] = {}
+        self._descriptors: dict[int, int | None] = {}  # which inode each leads to; None: the directory
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -182,10 +185,9 @@ class RecordingOs:
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
         descriptor = os.open(path, flags, mode)
         if Path(path) == self._recorder.directory:
-            self._descriptors[descriptor] = ""
+            self._descriptors[descriptor] = None
         elif (name := self._recorder.ours(path)) is not None:
-            self._recorder.opened(name)
-            self._descriptors[descriptor] = name
+            self._descriptors[descriptor] = self._recorder.opened(name)
         return descriptor
 
     def close(self, descriptor: int) -> None:
@@ -193,10 +195,20 @@ class RecordingOs:
         os.close(descriptor)
 
     def fsync(self, descriptor: int) -> None:
-        name = self._descriptors.get(descriptor)
-        facts = {} if not name else {"inode": self._recorder.names[name]}
-        if name is not None:
-            self._recorder.syncing(lambda: os.fsync(descriptor), **facts)
+        if descriptor in self._descriptors:
+            self._recorder.syncing(lambda: os.fsync(descriptor), inode=self._descriptors[descriptor])
+
+    def fdatasync(self, descriptor: int) -> None:
+        self._recorder.syncing(lambda: os.fdatasync(descriptor), inode=self._descriptors[descriptor])
+
+    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
+        event = self._recorder.note(Kind.WRITE, inode=self._descriptors[descriptor], offset=offset, data=data)
+        return int(self._recorder.during(event, lambda: os.pwrite(descriptor, data, offset)))
+
+    def unlink(self, path: Any) -> None:
+        os.unlink(path)
+        if (name := self._recorder.ours(path)) is not None:
+            self._recorder.removed(name)
 
     def rename(self, source: Any, target: Any) -> None:
         os.rename(source, target)

@@ -17,6 +17,7 @@ from datetime import timedelta
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
 from sandpool.assembly.controllers import ControllerOptions, Telling
+from sandpool.assembly.damage import store_terms
 from sandpool.assembly.data_dir import DataDir, Lock
 from sandpool.assembly.first_pool import NO_POOLS, FirstPools, make_pools
 from sandpool.assembly.foreseen import ForeseenApi
@@ -78,6 +79,7 @@ class LocalOptions:
     events: bool = True  # whether controllers tell what they do as Events
     tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
+    accept_loss: bool = False  # start with what is left of a damaged store
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ async def _ground(options: LocalOptions, clock: Clock, metrics: Metrics) -> Asyn
         lock = directory.take()
         stack.callback(lock.release)
         watch = StoreWatch(metrics)
-        store = await Store.open(SqliteLog(directory.store), observer=watch)
+        durable = SqliteLog(directory.store, terms=store_terms(directory, options.accept_loss))
+        store = await Store.open(durable, observer=watch)
         stack.push_async_callback(store.close)
         objects = Objects(store, clock.now, NewUids(), limits=options.holdings)
         metrics.shares |= objects.holdings.shares

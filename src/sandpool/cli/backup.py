@@ -4,37 +4,70 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import request
 
+if TYPE_CHECKING:
+    from sandpool.assembly.backups import Restored
+
 FileArgument = Annotated[Path, Parameter(help="The backup file.")]
 
 
 def backup(file: FileArgument, /, *, data_dir_: DataDirFlag = None) -> None:
-    """Write a consistent copy of every object to a file. The cluster may be running."""
+    """Write a consistent copy of every object to a file, with checksums, and read it back. The cluster may be running."""
     from sandpool.assembly.backups import write_backup
 
     count = write_backup(data_dir(data_dir_), file)
-    print(f"{count} objects written to {file}")
+    print(f"{count} objects written to {file} and read back")
 
 
-def restore(file: FileArgument, /, *, data_dir_: DataDirFlag = None) -> None:
+def restore(
+    file: FileArgument,
+    /,
+    *,
+    salvage: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Of a damaged backup: restore the objects that are sound, list the others, remove nothing.",
+        ),
+    ] = False,
+    data_dir_: DataDirFlag = None,
+) -> None:
     """Make every object what it was when the backup was written. The cluster may be running.
 
-    Objects that the backup does not hold are removed. It happens in one step, as ordinary changes that watchers see;
-    revisions go on counting upwards.
+    The whole backup is checked before anything is changed. Objects that the backup does not hold are removed. It happens in one
+    step, as ordinary changes that watchers see; revisions go on counting upwards. A data directory that is damaged is made anew,
+    and its damaged files are kept in a directory in it.
     """
-    from sandpool.assembly.backups import RESTORE_PATH, lay_down, restore_offline
+    import msgspec
+
+    from sandpool.assembly.backups import RESTORE_PATH, Restored, lay_down, restore_offline
 
     directory = data_dir(data_dir_)
     running = directory.read_running()
     if running is None:
-        outcome = asyncio.run(restore_offline(directory, file))
+        done = asyncio.run(restore_offline(directory, file, salvage))
     else:
-        with lay_down(directory, file) as name:
-            outcome = request(running, "POST", RESTORE_PATH, {"name": name}, timeout=300.0)
-    print(f"restored from {file}: {outcome['written']} objects written, {outcome['removed']} removed")
+        with lay_down(directory, file, salvage) as name:
+            asked = {"name": name, "salvage": salvage}
+            done = msgspec.convert(request(running, "POST", RESTORE_PATH, asked, timeout=300.0), Restored)
+    _tell(file, done)
+
+
+def _tell(file: Path, done: Restored) -> None:
+    print(f"restored from {file}: {done.written} objects written, {done.removed} removed")
+    if not done.sealed:
+        print(f"{file} was written by an older version and carries no checksums: damage in it may go unnoticed")
+    if not done.whole:
+        print(
+            f"{file} is damaged: nothing was removed, and {len(done.left_out)} of its objects are known to be left out"
+        )
+    for key in done.left_out:
+        print(f"  left out: {key}")
+    if done.kept:
+        print(f"the data directory was damaged: its former files are in {done.kept}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sandpool.assembly.data_dir import DataDir, in_use
+from sandpool.cli.damage_flags import DamageFlags
 from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
@@ -36,6 +37,7 @@ def up(
     node: NodeFlags = NodeFlags(),
     containers: DefaultFlags = DefaultFlags(),
     shares: ShareFlags = ShareFlags(),
+    damage: DamageFlags = DamageFlags(),
     events: Annotated[bool, Parameter(help="Whether controllers tell what they do as Kubernetes Events.")] = True,
     otlp_endpoint: Annotated[
         str, Parameter(help="Where traces go: the base URL of an OpenTelemetry collector. Default: as OTEL_* say.")
@@ -63,6 +65,7 @@ def up(
         arguments += shares.arguments()
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
+        arguments += damage.arguments()
         _greet(_start_detached(directory, arguments), pools)
         return
     from sandpool.assembly.controllers import ControllerOptions
@@ -84,6 +87,7 @@ def up(
             holdings=holdings,
             events=events,
             tracer=tracer,
+            accept_loss=damage.accept_loss,
         )
         serve_until_stopped(options, lambda running: _greet(running, pools))
 

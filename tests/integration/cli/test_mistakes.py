@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import socket
-import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,13 +105,10 @@ def test_backups_that_cannot_be_written_or_read(module_cluster: Cluster, tmp_pat
     assert "nofolder" in refused("backup", str(tmp_path / "nofolder" / "b.db"), *flags)
     assert "cannot be written" in refused("backup", "/proc/b.db", *flags)
     assert "already exists" in refused("backup", str(tmp_path), *flags)
-    assert "Is a directory" in refused("restore", str(tmp_path), *flags)
-    newer = tmp_path / "newer.db"
-    sandpool("backup", str(newer), *flags)
-    with sqlite3.connect(newer) as connection:
-        connection.execute("PRAGMA user_version = 7")
-    connection.close()
-    assert "has format 7, this program knows up to format 1" in refused("restore", str(newer), *flags)
+    assert "is not a file" in refused("restore", str(tmp_path), *flags)
+    newer = tmp_path / "newer"
+    newer.write_bytes(b"sandpool-backup 7\nand something that nobody knows yet")
+    assert "is a backup of version 7, this program reads up to version 2" in refused("restore", str(newer), *flags)
 
 
 def test_names_that_are_none(module_cluster: Cluster) -> None:

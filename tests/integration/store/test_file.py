@@ -62,9 +62,9 @@ async def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     store = await Store.open(SqliteLog(path))
     await store.put(KEY, NO_REVISION, encode)
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
-    assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+    assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600, "store.db-mark": 0o600}
     await store.close()
-    assert [file.name for file in tmp_path.iterdir()] == ["store.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["store.db", "store.db-mark"]
 
 
 async def test_a_revision_is_never_given_twice_whatever_is_compacted(tmp_path: Path) -> None:
@@ -166,10 +166,9 @@ async def test_what_queued_behind_a_failure_is_not_written(tmp_path: Path) -> No
 async def test_another_writer_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = await Store.open(SqliteLog(path))
-    intruder = sqlite3.connect(path)
-    intruder.execute("INSERT INTO log VALUES (1, ?, 0, 1, 0, ?)", (KEY, b"intruder"))
-    intruder.commit()
-    intruder.close()
+    intruder = await Store.open(SqliteLog(path))
+    await intruder.put(KEY, NO_REVISION, lambda revision: b"intruder")
+    await intruder.close()
     with pytest.raises(StoreFailed, match="another process"):
         await store.put("core/pods/default/two", NO_REVISION, encode)
     with pytest.raises(StoreFailed, match="another process"):
@@ -224,8 +223,7 @@ async def test_a_truncated_file_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await a_file(path)
     path.write_bytes(path.read_bytes()[: 16_384 + 5000])
-    with pytest.raises(DamagedStore, match="restore a backup"):
-        await Store.open(SqliteLog(path))
+    await refused(path, DamagedStore, "Restore a backup")
 
 
 async def test_a_log_with_a_hole_is_damage(tmp_path: Path) -> None:
@@ -235,8 +233,7 @@ async def test_a_log_with_a_hole_is_damage(tmp_path: Path) -> None:
     connection.execute("DELETE FROM log WHERE id = 10")
     connection.commit()
     connection.close()
-    with pytest.raises(DamagedStore, match="revision 11 of core/pods/default/one follows revision 10"):
-        await Store.open(SqliteLog(path))
+    await refused(path, DamagedStore, "core/pods/default/one: revision 10: its row is gone")
 
 
 async def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store.errors import StoreFailed
+from sandpool.local.store.errors import StoreError, StoreFailed
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
 from sandpool.model.metadata import NO_REVISION, Revision
+from support.store_damage import contents, write_format_1
 
 KEY = "core/pods/default/one"
 
@@ -65,6 +66,23 @@ async def test_a_full_disk(small_disk: Path) -> None:
     assert store.revision == made.revision
     assert store.count("") == count + 1
     await store.close()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+async def test_an_upgrade_without_room_changes_nothing(small_disk: Path) -> None:
+    path = small_disk / "store.db"
+    write_format_1(path, [(n, f"core/pods/default/{n}", 0, n, 0, encode(Revision(n))) for n in range(1, 11)])
+    (small_disk / "ballast").write_bytes(bytes(1_000_000))
+    before = contents(small_disk)
+    with pytest.raises(StoreError, match="make room on its disk"):
+        await Store.open(SqliteLog(path))
+    assert contents(small_disk) == before
+    path.write_bytes(before["store.db"][:300_000])
+    damaged = contents(small_disk)
+    with pytest.raises(StoreError, match="is damaged"):
+        await Store.open(SqliteLog(path))
+    assert contents(small_disk) == damaged
 
 
 LIMITED = """

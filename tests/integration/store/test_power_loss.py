@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store import sqlite_file
+from sandpool.local.store import files, marker, sqlite_file
 from sandpool.local.store.errors import StoreError
+from sandpool.local.store.log import Commit, Unit
 from sandpool.local.store.record import Record
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.local.store.writer import Bounds, Writer
 from sandpool.model.metadata import NO_REVISION, Revision
 from support.store_disk import Event, Fate, Kind, cut
 from support.store_vfs import Recorder, RecordingOs, recording, sqlite_library
@@ -88,7 +89,9 @@ async def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int)
     directory = tmp_path / "recorded"
     directory.mkdir()
     with recording(directory) as recorder:
-        monkeypatch.setattr(sqlite_file, "os", RecordingOs(recorder))
+        recording_os = RecordingOs(recorder)
+        for module in (files, marker, sqlite_file):
+            monkeypatch.setattr(module, "os", recording_os)
         run = Run(recorder)
         await play(run, directory / "store.db", rounds)
         monkeypatch.undo()
@@ -148,12 +151,14 @@ async def test_the_run_covers_what_it_should(tmp_path: Path, monkeypatch: pytest
     names = {e.inode: e.name for e in events if e.kind is Kind.CREATE}
     logs = [e for e in events if e.kind is Kind.WRITE and names[e.inode].endswith("store.db-wal")]
     assert sum(e.offset == 0 for e in logs) > 2, "the write-ahead log never started anew"
-    database = next(e for e in events if e.kind is Kind.RENAME)
-    assert database.target == "store.db"
+    database = next(e for e in events if e.kind is Kind.RENAME and e.target == "store.db")
     inode = next(number for number, name in names.items() if name == database.name)
     assert any(e.kind is Kind.WRITE and e.inode == inode and e.index > database.index for e in events)
     assert any(e.kind is Kind.REMOVE and e.name == "store.db-wal" for e in events)
     assert any(e.kind is Kind.SYNC and e.inode is None and e.covers > database.index for e in events)
+    marker = next(number for number, name in names.items() if name == "store.db-mark.new")
+    assert sum(e.kind is Kind.WRITE and e.inode == marker for e in events) > 50
+    assert any(e.kind is Kind.SYNC and e.inode == marker and e.covers > database.index for e in events)
 
 
 @pytest.mark.parametrize("ignored", ["write-ahead log", "database", "directory"])
@@ -176,3 +181,24 @@ async def test_a_store_that_does_not_sync_is_caught(
         except (AssertionError, StoreError):
             return
     pytest.fail(f"nobody noticed that the {ignored} was never synced")
+
+
+async def test_a_marker_that_runs_ahead_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of the check: a marker that is written before its commit is durable raises a false alarm at some cut."""
+    commit = Writer._commit
+
+    def hasty(writer: Writer, batch: list[Unit]) -> Commit:
+        writer._acknowledge(batch[-1][-1].change.record.revision)
+        return commit(writer, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "_commit", hasty)
+        run = await recorded(tmp_path, patch, rounds=8)
+    events = run.recorder.events
+    for moment in range(len(events), 0, -3):
+        try:
+            await held_after_cut(run, events, moment, Fate.EVERYTHING, seed=moment)
+            await held_after_cut(run, events, moment, Fate.TORN, seed=moment)
+        except StoreError:
+            return
+    pytest.fail("nobody noticed that the marker claimed what was not durable")

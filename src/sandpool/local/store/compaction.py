@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from sandpool.local.store.checksums import floor_checksum
 from sandpool.model.metadata import Revision
 
 SMALLEST_STEP = 64
@@ -30,9 +31,9 @@ def floor_in_a_lull(floor: Revision, newest: Revision, window: int) -> Revision 
     return None if highest - floor < SMALLEST_STEP else Revision(min(highest, floor + SMALLEST_STEP))
 
 
-def move_floor(connection: sqlite3.Connection, floor: Revision, target: Revision) -> None:
+def move_floor(connection: sqlite3.Connection, floor: Revision, target: Revision, identity: str) -> None:
     """Removes, inside the transaction of the caller, what the rows up to `target` superseded, and their deletions."""
     step = (floor, target)
     connection.execute("DELETE FROM log WHERE id IN (SELECT prev_revision FROM log WHERE id > ? AND id <= ?)", step)
     connection.execute("DELETE FROM log WHERE id > ? AND id <= ? AND deleted", step)
-    connection.execute("UPDATE floor SET revision = ?", (target,))
+    connection.execute("UPDATE floor SET revision = ?, checksum = ?", (target, floor_checksum(target, identity)))

@@ -4,7 +4,8 @@ StoreError
 ├── StoreFailed        a commit did not become durable: this write and those behind it did not happen
 ├── StoreClosed        asked after close
 ├── Ahead              a revision that has not been reached yet
-├── DamagedStore       the file is one of ours, but what it holds does not fit together
+├── DamagedStore       the file is one of ours, but what it holds is damaged, or not all that was acknowledged
+├── DamagedBackup      a backup holds something else than what was written to it
 ├── ForeignFile        the file is not one of ours; nothing in it was touched
 └── UnknownFormat      the file was written by a newer version
 """
@@ -37,7 +38,11 @@ class Ahead(StoreError):
 
 
 class DamagedStore(StoreError):
-    """The file cannot be trusted. Nothing was written to it."""
+    """What is on disk cannot be trusted, or is not all that was acknowledged. Nothing was changed."""
+
+
+class DamagedBackup(StoreError):
+    """The backup cannot be trusted. Nothing was restored from it."""
 
 
 class ForeignFile(StoreError):

@@ -49,6 +49,8 @@ class Loaded:
     since: Revision = NO_REVISION
     floor: Revision = NO_REVISION
     revision: Revision = NO_REVISION
+    identity: str = ""  # which store this is; empty where nothing is kept
+    census: int = 0  # of the live records, see checksums.py
 
 
 class Sink(Protocol):
@@ -98,5 +100,5 @@ def replay(rows: Iterable[Row], floor: Revision, since: Revision) -> Loaded:
             live[key] = record
         if record.revision > since:
             loaded.tail.append(Change(record, previous, row.deleted))
-        loaded.revision = record.revision
+        loaded.revision = max(floor, record.revision)
     return loaded

@@ -1,4 +1,4 @@
-"""The file: how it is made, recognised, opened and read.
+"""The file: how it is made, recognised and opened.
 
 A new file is made complete under another name and then renamed, so a file at its path is either one of ours or foreign.
 What it is stands in its first 100 bytes, which are read before SQLite may touch anything.
@@ -7,87 +7,101 @@ What it is stands in its first 100 bytes, which are read before SQLite may touch
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from sandpool.local.store.checksums import EMPTY, census_after, floor_checksum
 from sandpool.local.store.errors import DamagedStore, ForeignFile, StoreError, UnknownFormat
-from sandpool.local.store.log import Loaded, Row, replay
-from sandpool.local.store.record import Record
+from sandpool.local.store.files import create_private, remove, rename_durably, side_files, sync_directory
+from sandpool.local.store.log import Entry, Row
+from sandpool.local.store.marker import Mark, write_mark
+from sandpool.local.store.record import Change, Record
+from sandpool.local.store.rows import COLUMNS, Columns, row_columns
 from sandpool.model.metadata import NO_REVISION, Revision
 
 APPLICATION = 0x53504C31  # "SPL1"
-FORMAT = 1
+FORMAT = 2
 PAGE = 16_384  # several objects fit in one: a third less to write than with pages of 4096, and one write costs the same
 
-_SCHEMA = (
+SCHEMA = {
     # The row id is the revision. Compaction never removes the newest row, so its id is also the high-water mark.
-    "CREATE TABLE log (id INTEGER PRIMARY KEY, key TEXT NOT NULL, prev_revision INTEGER NOT NULL,"
-    " created INTEGER NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL, UNIQUE (key, prev_revision))",
-    "CREATE TABLE floor (only INTEGER PRIMARY KEY CHECK (only = 0), revision INTEGER NOT NULL)",
-    "INSERT INTO floor VALUES (0, 0)",
-    f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {FORMAT}",
-)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable: those created, renamed and removed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def rename_durably(source: Path, target: Path) -> None:
-    descriptor = os.open(source, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(source, target)
-    sync_directory(target.parent)
-
-
-def create_private(path: Path) -> None:
-    """An empty file that only its owner may read. SQLite gives its side files the same mode."""
-    path.unlink(missing_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    "log": "CREATE TABLE log (id INTEGER PRIMARY KEY, key TEXT NOT NULL, prev_revision INTEGER NOT NULL,"
+    " created INTEGER NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL, census INTEGER NOT NULL,"
+    " checksum INTEGER NOT NULL, UNIQUE (key, prev_revision))",
+    "floor": "CREATE TABLE floor (only INTEGER PRIMARY KEY CHECK (only = 0), revision INTEGER NOT NULL,"
+    " identity TEXT NOT NULL, checksum INTEGER NOT NULL)",
+}
+_STAMPS = (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}")
 
 
 def create(path: Path) -> None:
-    """Makes an empty store at a path where nothing is."""
+    """Makes an empty store, with its marker, at a path where nothing is."""
+    write_store(path, ())
+
+
+def write_store(path: Path, rows: Iterable[Row], floor: Revision = NO_REVISION) -> None:
+    """Makes a store that holds these rows, which come in the order of their revisions. It appears complete or not at all, and its
+    marker before it: a store without one has lost it."""
     draft = path.with_name(path.name + ".new")
-    for leftover in (f"{draft}-journal", f"{draft}-wal", f"{draft}-shm"):
-        Path(leftover).unlink(missing_ok=True)
+    for leftover in side_files(draft):
+        remove(leftover)
     create_private(draft)
+    try:
+        mark = _fill(draft, rows, floor)
+        write_mark(path, mark)
+        rename_durably(draft, path)
+    except BaseException:  # on a full disk it gives the room back
+        for leftover in (draft, *side_files(draft)):
+            remove(leftover)
+        raise
+
+
+def _fill(draft: Path, rows: Iterable[Row], floor: Revision) -> Mark:
+    """What the marker of the new store says."""
+    identity, newest = secrets.token_hex(8), floor
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA page_size = {PAGE}")
         connection.execute("BEGIN")
-        for statement in _SCHEMA:
+        for statement in (*SCHEMA.values(), *_STAMPS):
             connection.execute(statement)
+        connection.execute("INSERT INTO floor VALUES (0, ?, ?, ?)", (floor, identity, floor_checksum(floor, identity)))
+        for columns in _columns(rows):
+            newest = max(newest, columns[0])
+            connection.execute(f"INSERT INTO log ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", columns)  # noqa: S608
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
-    rename_durably(draft, path)
+    return Mark(identity, newest)
 
 
-def check_header(path: Path) -> None:
-    """Raises unless the file is a store of a format that this program knows. Changes nothing."""
+def _columns(rows: Iterable[Row]) -> Iterator[Columns]:
+    live: dict[str, Record] = {}
+    census = EMPTY
+    for row in rows:
+        key = row.record.key
+        change = Change(row.record, live.get(key), row.deleted)
+        census = census_after(census, change)
+        if row.deleted:
+            live.pop(key, None)
+        else:
+            live[key] = row.record
+        yield row_columns(Entry(change, row.prior), census)
+
+
+def check_header(path: Path) -> int:
+    """The format of a store; raises unless it is one that this program knows. Changes nothing."""
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise ForeignFile(f"{path} is not a sandpool store: move it away, or choose another data directory")
     if int.from_bytes(header[68:72], "big") != APPLICATION:
         raise ForeignFile(f"{path} is a database of another program: move it away, or choose another data directory")
-    check_format(path, int.from_bytes(header[60:64], "big"))
-
-
-def check_format(path: Path, found: int) -> None:
+    found = int.from_bytes(header[60:64], "big")
     if found > FORMAT:
         raise UnknownFormat(
             f"{path} has format {found}, this program knows up to format {FORMAT}:"
@@ -95,6 +109,17 @@ def check_format(path: Path, found: int) -> None:
         )
     if found < 1:
         raise DamagedStore(f"{path} says that its format is {found}: restore a backup")
+    return found
+
+
+def check_length(path: Path) -> None:
+    """Raises DamagedStore if a database that nobody writes to is not as long as it says: SQLite takes what is missing for zeros."""
+    with path.open("rb") as file:
+        header = file.read(100)
+        size = os.fstat(file.fileno()).st_size
+    expected = int.from_bytes(header[28:32], "big") * (int.from_bytes(header[16:18], "big") or 1)
+    if size < expected:
+        raise DamagedStore(f"the file is cut off: it has {size} bytes and says that it has {expected}")
 
 
 def connect(path: Path, wait: float) -> sqlite3.Connection:
@@ -109,15 +134,11 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     return connection
 
 
-def open_store(path: Path, wait: float) -> sqlite3.Connection:
-    """The writer's connection to a store that exists, or is made now."""
+def open_writer(path: Path, wait: float) -> sqlite3.Connection:
+    """The writer's connection to a store that was found sound."""
     connection: sqlite3.Connection | None = None
     try:
-        if not path.exists():
-            create(path)
-        check_header(path)
         connection = connect(path, wait)
-        check_format(path, connection.execute("PRAGMA user_version").fetchone()[0])
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreError(
@@ -130,7 +151,7 @@ def open_store(path: Path, wait: float) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         if connection is not None:
             connection.close()
-        raise damaged(path, error) from error
+        raise unusable(path, error) from error
     except BaseException:
         if connection is not None:
             connection.close()
@@ -138,30 +159,45 @@ def open_store(path: Path, wait: float) -> sqlite3.Connection:
     return connection
 
 
-def damaged(path: Path, error: Exception) -> StoreError:
-    if isinstance(error, sqlite3.OperationalError):
-        return StoreError(f"{path} cannot be opened ({error}): check the room on its disk and who may write there")
-    return DamagedStore(f"{path} is damaged ({error}): restore a backup, or move the file away to start empty")
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing, whatever state the files are in: a writer's would copy as much of a damaged write-ahead
+    log as can be read into the database, and remove the rest."""
+    how = "mode=ro" if side_files(path)[0].exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, check_same_thread=False)
 
 
-def load(path: Path, connection: sqlite3.Connection, window: int) -> Loaded:
-    """Checks the file and replays it: one pass over the rows, the newest `window` of them as history."""
-    try:
-        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if verdict != "ok":
-            raise DamagedStore(f"{path} is damaged ({verdict}): restore a backup, or move the file away to start empty")
-        floor, newest = connection.execute("SELECT revision, (SELECT max(id) FROM log) FROM floor").fetchone()
-        since = max(floor, (newest or 0) - window)
-        return replay(read_rows(connection), Revision(floor), Revision(since))
-    except (sqlite3.DatabaseError, TypeError) as error:
-        raise damaged(path, error) from error
-    except DamagedStore as error:
-        raise damaged(path, error) from error
+_ELSEWHERE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_AUTH,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_FULL,
+    }
+)
+"""What SQLite says where the file may be sound and something else is in the way."""
 
 
-def read_rows(connection: sqlite3.Connection) -> Iterator[Row]:
-    keys: dict[str, str] = {}  # the rows of one key share one string
-    cursor = connection.execute("SELECT id, key, prev_revision, created, deleted, value FROM log ORDER BY id")
-    for revision, key, prior, created, deleted, value in cursor:
-        record = Record(keys.setdefault(key, key), Revision(revision), Revision(created or NO_REVISION), value)
-        yield Row(record, Revision(prior), bool(deleted))
+def in_the_way(error: Exception) -> bool:
+    """Whether an error tells of something else than damage."""
+    code = getattr(error, "sqlite_errorcode", None)
+    shared_memory = code is not None and code >> 8 in _SHARED_MEMORY and code & 0xFF == sqlite3.SQLITE_IOERR
+    return code is not None and (code & 0xFF in _ELSEWHERE or shared_memory)
+
+
+_SHARED_MEMORY = frozenset(
+    code >> 8
+    for code in (
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+        sqlite3.SQLITE_IOERR_SHMLOCK,
+        sqlite3.SQLITE_IOERR_SHMMAP,
+    )
+)
+
+
+def unusable(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"{path} cannot be opened ({error}): check the room on its disk and who may write there")

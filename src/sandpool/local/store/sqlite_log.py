@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from sandpool.local.store.checkpoint import Checkpointer
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit, Loaded, Sink, Unit
-from sandpool.local.store.sqlite_file import load, open_store
+from sandpool.local.store.marker import Marker
+from sandpool.local.store.opening import Terms, open_store
 from sandpool.local.store.writer import Bounds, Resume, Stop, Writer
 from sandpool.telemetry.log import logger
 
@@ -36,9 +38,10 @@ the kernel may have dropped what it could not write, so such a file is not writt
 
 
 class SqliteLog:
-    def __init__(self, path: Path, bounds: Bounds = Bounds()) -> None:
+    def __init__(self, path: Path, bounds: Bounds = Bounds(), terms: Terms = Terms()) -> None:
         self._path = path
         self._bounds = bounds
+        self._terms = terms
         self._turn: list[Unit] = []
         self._refused: StoreFailed | None = None
         self._told = ""  # the failure that was logged last, until a commit succeeds
@@ -46,6 +49,7 @@ class SqliteLog:
         self._loop: asyncio.AbstractEventLoop
         self._connection: sqlite3.Connection
         self._checkpointer: Checkpointer
+        self._marker: Marker
         self._writer: Writer
         self._thread: threading.Thread
         self._stopped: asyncio.Future[None]
@@ -57,15 +61,16 @@ class SqliteLog:
         return await asyncio.to_thread(self._open)
 
     def _open(self) -> Loaded:
-        connection = open_store(self._path, self._bounds.wait)
-        try:
-            loaded = load(self._path, connection, self._bounds.window)
+        connection, loaded = open_store(self._path, self._bounds.wait, self._bounds.window, self._terms)
+        with ExitStack() as undo:
+            undo.callback(connection.close)
+            marker = Marker(self._path, loaded.identity)
+            undo.callback(marker.close)
+            marker.acknowledge(loaded.revision)
             checkpointer = Checkpointer(self._path, self._bounds.checkpoint, self._bounds.wal)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection, self._checkpointer = connection, checkpointer
-        self._writer = Writer(connection, checkpointer, self._bounds, loaded.floor)
+            undo.pop_all()
+        self._connection, self._checkpointer, self._marker = connection, checkpointer, marker
+        self._writer = Writer(connection, checkpointer, self._bounds, loaded, marker.acknowledge)
         self._thread = threading.Thread(target=self._run, name="sandpool-writer", daemon=True)
         self._thread.start()
         return loaded
@@ -97,6 +102,7 @@ class SqliteLog:
             self._writer.run(self._committed, self._failed)
         finally:
             self._checkpointer.close()
+            self._marker.close()
             self._connection.close()  # the last one out copies the rest and removes the write-ahead log
             self._post(self._stop)
 

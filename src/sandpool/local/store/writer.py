@@ -14,11 +14,13 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from sandpool.local.store.checkpoint import Checkpointer
+from sandpool.local.store.checksums import census_after
 from sandpool.local.store.compaction import floor_in_a_lull, move_floor, next_floor
-from sandpool.local.store.log import Commit, Unit
+from sandpool.local.store.log import Commit, Loaded, Unit
+from sandpool.local.store.rows import COLUMNS, row_columns
 from sandpool.model.metadata import Revision
 
-_COLUMNS = 6
+_COLUMNS = 8
 _LULL: Final = 0.05  # seconds without anything to commit
 _ROW_COST: Final = 4096  # about what a row takes in the write-ahead log beside its value
 _MOST: Final = 256  # rows of one statement
@@ -26,9 +28,9 @@ _MOST: Final = 256  # rows of one statement
 
 def _insert(rows: int) -> str:
     """Takes up to so many rows: those without an id are none."""
-    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * rows)
     some = f"SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL"  # noqa: S608
-    return f"INSERT INTO log (id, key, prev_revision, created, deleted, value) {some}"
+    return f"INSERT INTO log ({COLUMNS}) {some}"
 
 
 # Each statement gives up the interpreter's lock and must get it back from a busy loop, so one holds all rows where it can;
@@ -65,13 +67,17 @@ class Writer:
         connection: sqlite3.Connection,
         checkpointer: Checkpointer,
         bounds: Bounds,
-        floor: Revision,
+        loaded: Loaded,
+        acknowledge: Callable[[Revision], None],
     ) -> None:
         self.queue: SimpleQueue[Item] = SimpleQueue()
         self._connection = connection
         self._checkpointer = checkpointer
         self._bounds = bounds
-        self._floor = self._newest = floor
+        self._floor = self._newest = loaded.floor
+        self._identity = loaded.identity
+        self._census = loaded.census
+        self._acknowledge = acknowledge  # called once a commit is durable, before anybody hears of it
         self._backlog: deque[Unit] = deque()
         self._stopping = False
         self._discarding = False
@@ -95,6 +101,7 @@ class Writer:
                 self._discarding = self._resting = True
                 failed(error)
             else:
+                self._acknowledge(self._newest)
                 committed(commit)
                 self._checkpointer.relieve(self._connection)
 
@@ -128,7 +135,7 @@ class Writer:
         self._checkpointer.begin()
         try:
             connection.execute("BEGIN IMMEDIATE")
-            move_floor(connection, self._floor, target)
+            move_floor(connection, self._floor, target, self._identity)
             connection.execute("COMMIT")
         except sqlite3.Error:
             if connection.in_transaction:
@@ -152,7 +159,7 @@ class Writer:
 
     def _commit(self, batch: list[Unit]) -> Commit:
         began = time.perf_counter()
-        rows, size = _rows(batch)
+        rows, size, census = _rows(batch, self._census)
         writes = len(rows) // _COLUMNS
         newest = batch[-1][-1].change.record.revision
         target = None if self._resting else next_floor(self._floor, newest, self._bounds.window, writes)
@@ -165,7 +172,7 @@ class Writer:
                 connection.execute("BEGIN IMMEDIATE")
                 _append(connection, rows)
                 if target is not None:
-                    move_floor(connection, self._floor, target)
+                    move_floor(connection, self._floor, target, self._identity)
                 connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -173,22 +180,22 @@ class Writer:
             raise
         self._resting = False
         self._newest = newest
+        self._census = census
         self._floor = target or self._floor
         self._checkpointer.ended(size + writes * _ROW_COST)
         return Commit(len(batch), writes, time.perf_counter() - began, self._floor)
 
 
-def _rows(batch: list[Unit]) -> tuple[list[object], int]:
-    """The columns of all rows, one after the other, and how many bytes of values are among them."""
+def _rows(batch: list[Unit], census: int) -> tuple[list[object], int, int]:
+    """The columns of all rows, one after the other, how many bytes of values are among them, and the census after them."""
     flat: list[object] = []
     size = 0
     for unit in batch:
         for entry in unit:
-            record = entry.change.record
-            value = record.value
-            flat += (record.revision, record.key, entry.prior, record.created, entry.change.deleted, value)
-            size += len(value)
-    return flat, size
+            census = census_after(census, entry.change)
+            flat += row_columns(entry, census)
+            size += len(entry.change.record.value)
+    return flat, size, census
 
 
 def _append(connection: sqlite3.Connection, flat: list[object]) -> None:
