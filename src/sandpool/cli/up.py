@@ -53,6 +53,7 @@ def up(
     place.check()
     _check(otlp_endpoint)
     defaults, pools = containers.defaults(), node.pools()
+    runtimes, ceiling = node.runtimes(), node.ceiling()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
@@ -74,6 +75,8 @@ def up(
             backend=node.backend,
             images=node.images(),
             volumes=node.volumes(),
+            runtimes=runtimes,
+            ceiling=ceiling,
             pools=pools,
             controllers=ControllerOptions(defaults=defaults),
             events=events,
