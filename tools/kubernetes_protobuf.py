@@ -19,7 +19,7 @@ TARGET = Path(__file__).parent.parent / "src/sandpool/local/apiserver/protobuf/f
 PACKAGES = ("core", "coordination", "networking", "node", "autoscaling", "authentication", "authorization")
 ROOTS = (
     *(f"core.{kind}" for kind in ("Namespace", "Pod", "Service", "PersistentVolumeClaim", "Event", "ConfigMap")),
-    *(f"core.{kind}" for kind in ("Secret", "ServiceAccount", "Node")),
+    *(f"core.{kind}" for kind in ("Secret", "ServiceAccount", "Node", "ResourceQuota")),
     "coordination.Lease",
     "networking.NetworkPolicy",
     "node.RuntimeClass",

@@ -40,6 +40,7 @@ CORE = (
     "Secret",
     "ServiceAccount",
     "Node",
+    "ResourceQuota",
 )
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 ROOTS = (

@@ -18,10 +18,12 @@ NOT_TYPED = {
     "docs/explanation/gvisor.md": "its block is a part of a template",
     "docs/explanation/life-of-a-claim.md": "its block is a picture",
     "docs/explanation/simulation.md": "tests/simulation runs the command",
+    "docs/explanation/network.md": "its addresses are examples; tests/integration/kubectl/test_walls.py runs the flag",
     "docs/how-to/connect.md": "its addresses are examples; tests/unit/sdk knows what is found where",
     "docs/how-to/install-on-kubernetes.md": "its block is a template, which tests/deploy reads",
     "docs/how-to/measure.md": "its clusters are examples; tests/integration/load runs the commands",
     "docs/how-to/production.md": "its block is a role, with which tests/kube/test_router.py runs",
+    "docs/reference/local-api.md": "its block is a quota; tests/integration/kubectl/test_quota.py makes such ones",
     "docs/reference/metrics.md": "its block is a query",
 }
 """Pages with blocks that nobody types as they are, and why."""

@@ -25,7 +25,7 @@ from sandpool.assembly.interpreter import settle_interpreter
 from sandpool.assembly.lifetimes import Work, beside, ungrouped
 from sandpool.assembly.local_control import LocalControl
 from sandpool.assembly.local_router import LocalRouter, RouterGround, RouterPlace
-from sandpool.assembly.machine import BackendName, Machine, MachineOptions, machine
+from sandpool.assembly.machine import BackendName, Machine, MachineOptions, RuntimeName, machine
 from sandpool.assembly.open_files import allow_open_files
 from sandpool.assembly.router_pod import remove_router_pod
 from sandpool.assembly.router_streams import RouterNode, RouterStreams
@@ -43,9 +43,11 @@ from sandpool.local.collect import Collector
 from sandpool.local.expiry import LIFETIME, EventExpiry
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
+from sandpool.local.network.ceiling import UNLIMITED, Ceiling
 from sandpool.local.objects.holdings import HoldingLimits
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.uids import NewUids
+from sandpool.local.quotas import QuotaStatus
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit
 from sandpool.local.store.sqlite_log import SqliteLog
@@ -71,6 +73,8 @@ class LocalOptions:
     backend: BackendName = "namespaces"
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
+    runtimes: tuple[RuntimeName, ...] = ()
+    ceiling: Ceiling = UNLIMITED
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     holdings: HoldingLimits = field(default_factory=HoldingLimits)
     pools: FirstPools = NO_POOLS
@@ -172,7 +176,14 @@ async def _node(options: LocalOptions, api: LocalApi, clock: Clock, telling: Tel
     if options.backend == "none":
         yield None
         return
-    chosen = MachineOptions(options.data_dir.node, options.backend, options.images, options.volumes)
+    chosen = MachineOptions(
+        options.data_dir.node,
+        options.backend,
+        options.images,
+        options.volumes,
+        runtimes=options.runtimes,
+        ceiling=options.ceiling,
+    )
     async with machine(chosen, api, clock, telling.metrics) as node:
         yield node
 
@@ -269,6 +280,7 @@ def _housekeeping(ground: _Ground, clock: Clock, options: LocalOptions) -> dict[
     return {
         "collector": Collector(store, objects, clock).run(),
         "namespaces": NamespaceLife(store, objects, clock).run(),
+        "quotas": QuotaStatus(objects, clock).run(),
         "expiry": EventExpiry(store, objects, clock, options.event_lifetime).run(),
     }
 

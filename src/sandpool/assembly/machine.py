@@ -26,6 +26,7 @@ from sandpool.local.backends.runtime import Runtime
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.store import ImageStore
 from sandpool.local.kubelet.agent import Surroundings
+from sandpool.local.network.ceiling import UNLIMITED, Ceiling
 from sandpool.local.network.local import LocalNetwork
 from sandpool.local.network.policies import Policies
 from sandpool.local.volumes.options import VolumeOptions
@@ -41,6 +42,9 @@ from sandpool.telemetry.metrics import Metrics
 BackendName = Literal["namespaces", "gvisor", "process", "hollow", "none"]
 """What pods become by default. hollow: everything but a process. none: nothing, the API server only keeps objects."""
 
+RuntimeName = Literal["namespaces", "gvisor"]
+"""What pods may be allowed to choose beside the backend. `process`, which isolates nothing, is never a choice of theirs."""
+
 FORK_SERVER = isolated("from sandpool.assembly.fork_server import run; run()")
 """The process that forks sandboxes, with boxd on board."""
 
@@ -55,6 +59,8 @@ class MachineOptions:
     backend: BackendName = "namespaces"
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
+    runtimes: tuple[RuntimeName, ...] = ()  # that pods may choose beside the backend, by their runtimeClassName
+    ceiling: Ceiling = UNLIMITED  # what NetworkPolicies may open at most
 
     @property
     def installation(self) -> str:
@@ -83,29 +89,28 @@ async def machine(options: MachineOptions, api: Api, clock: Clock, metrics: Metr
         volumes = VolumeStore(options.folder / "volumes", options.volumes)
         stack.push_async_callback(volumes.close)
         await volumes.reap({pod.metadata.uid for pod in (await api.list(PODS)).items})
-        policies = Policies()
+        policies = Policies(options.ceiling)
         await stack.enter_async_context(_following(policies, api, clock, metrics, dice))
         network = LocalNetwork(policies, clock)
         stack.push_async_callback(network.close)
         backends = [
             PodsBackend(runtime, images, volumes, network, clock, options.folder / "pods" / runtime.name)
-            for runtime in _runtimes(options)
+            for runtime in runtimes_of(options)
         ]
         chosen = ChosenBackend(backends, options.backend)
         await _check(chosen, options.backend)
         yield Machine(chosen, Surroundings(offering=chosen.offers, folders=volumes), real=True)
 
 
-def _runtimes(options: MachineOptions) -> list[Runtime]:
-    """Beside the default one, pods may choose others by their runtimeClassName. `process` isolates nothing: it is there only when
-    it was asked for by name."""
+def runtimes_of(options: MachineOptions) -> list[Runtime]:
+    """The backend, and what the operator allows pods to choose beside it: nothing is offered that nobody asked for."""
     folder, installation = options.folder / "runtime", options.installation
-    if options.backend == "process":
-        return [ProcessRuntime(folder / "process", installation=installation)]
-    return [
-        NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER),
-        GvisorRuntime(folder / "gvisor", installation=installation),
-    ]
+    made: dict[str, Callable[[], Runtime]] = {
+        "namespaces": lambda: NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER),
+        "gvisor": lambda: GvisorRuntime(folder / "gvisor", installation=installation),
+        "process": lambda: ProcessRuntime(folder / "process", installation=installation),
+    }
+    return [made[name]() for name in dict.fromkeys((options.backend, *options.runtimes))]
 
 
 async def _check(backend: Backend, name: str) -> None:

@@ -37,6 +37,8 @@ def told(error: Exception) -> str:
     if isinstance(error, SandboxError | kube.ConfigError):
         return message
     step = next((step for kind, step in _NEXT if isinstance(error, kind)), "")
+    if isinstance(error, kube.Forbidden) and kube.over_quota(error):
+        step = "delete what is no longer needed, or ask whoever runs the cluster for more"
     if not step or step in message:
         return message
     end = "" if message.endswith("?") else "."

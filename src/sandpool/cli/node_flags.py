@@ -12,7 +12,9 @@ from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
     from sandpool.assembly.first_pool import FirstPools
+    from sandpool.assembly.machine import RuntimeName
     from sandpool.local.images.options import ImageOptions
+    from sandpool.local.network.ceiling import Ceiling
     from sandpool.local.volumes.options import VolumeOptions
 
 NOTICES = {
@@ -66,6 +68,21 @@ class NodeFlags:
             "loopback needs no TLS either.",
         ),
     ] = ()
+    allow_runtime: Annotated[
+        tuple[Literal["namespaces", "gvisor"], ...],
+        Parameter(
+            negative="",
+            help="A runtime that pods may choose by runtimeClassName beside --backend. May be repeated. Without it: none.",
+        ),
+    ] = ()
+    allow_egress: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            help="CIDR or CIDR:PORTS, such as 203.0.113.0/24:443,8000-8999: what NetworkPolicies may let sandboxes reach at most. May be "
+            "repeated. Without it policies alone decide; the word none: nothing can be reached.",
+        ),
+    ] = ()
     pool: Annotated[
         tuple[str, ...] | None,
         Parameter(
@@ -88,6 +105,8 @@ class NodeFlags:
             *(f"--allow-image-folder={path.absolute()}" for path in self.allow_image_folder),
             *(f"--registry={name}" for name in self.registry),
             *(f"--insecure-registry={name}" for name in self.insecure_registry),
+            *(f"--allow-runtime={name}" for name in self.allow_runtime),
+            *(f"--allow-egress={text}" for text in self.allow_egress),
             *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
             *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
         ]
@@ -121,6 +140,28 @@ class NodeFlags:
                 "them, or create a template and a pool of your own with kubectl",
             )
         return FirstPools(dict(_sized(text) for text in self.pool), scale=True)
+
+    def runtimes(self) -> tuple[RuntimeName, ...]:
+        """What pods may choose beside the backend. Exit for a mistake."""
+        if self.allow_runtime and self.backend in ("hollow", "none"):
+            raise Exit(
+                USAGE, f"--allow-runtime does not go with --backend {self.backend}, which runs nothing: leave it out"
+            )
+        return self.allow_runtime
+
+    def ceiling(self) -> Ceiling:
+        """What NetworkPolicies may open at most. Exit for a mistake."""
+        from sandpool.local.network.ceiling import CeilingError, ceiling_of
+
+        if self.allow_egress and self.backend == "process":
+            raise Exit(
+                USAGE,
+                "--allow-egress does not go with --backend process: its pods have the network of this machine. Leave out one of them",
+            )
+        try:
+            return ceiling_of(self.allow_egress)
+        except CeilingError as error:
+            raise Exit(USAGE, f"--allow-egress {error}") from error
 
     def images(self) -> ImageOptions:
         from urllib.request import getproxies

@@ -59,6 +59,7 @@ def up(
     _check(otlp_endpoint)
     defaults, pools, images = containers.defaults(), node.pools(), node.images()
     holdings = shares.limits()
+    runtimes, ceiling = node.runtimes(), node.ceiling()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
@@ -82,6 +83,8 @@ def up(
             backend=node.backend,
             images=images,
             volumes=node.volumes(),
+            runtimes=runtimes,
+            ceiling=ceiling,
             pools=pools,
             controllers=ControllerOptions(defaults=defaults),
             holdings=holdings,

@@ -185,3 +185,10 @@ def from_status(code: int, body: dict[str, Any], retry_after: int | None = None)
     cls = _BY_REASON.get(reason or "") or _BY_CODE.get(code) or ApiError
     message = body.get("message") or f"the server answered {code}"
     return cls(message, causes=causes, details=details, retry_after=retry_after, status=code, reason=reason)
+
+
+def over_quota(error: ApiError) -> bool:
+    """Whether a ResourceQuota is what forbids it, and no lack of permission. Servers say that in words only."""
+    return isinstance(error, Forbidden) and any(
+        f" is forbidden: {words} quota: " in error.message for words in ("exceeded", "failed")
+    )

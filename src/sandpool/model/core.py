@@ -137,6 +137,36 @@ class Event(Model, frozen=True):
     reporting_instance: str = ""
 
 
+class ScopeRequirement(Model, frozen=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Model, frozen=True):
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
+class ResourceQuotaSpec(Model, frozen=True):
+    hard: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector = ScopeSelector()
+
+
+class ResourceQuotaStatus(Model, frozen=True):
+    hard: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    used: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class ResourceQuota(Model, frozen=True):
+    api_version: ClassVar[str] = "v1"
+    kind: ClassVar[str] = "ResourceQuota"
+
+    metadata: Metadata = Metadata()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
 class LeaseSpec(Model, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

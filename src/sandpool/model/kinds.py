@@ -130,6 +130,16 @@ SERVICE_ACCOUNTS: Resource[core.ServiceAccount] = Resource(
 NODES: Resource[pod.Node] = Resource(
     "", "v1", "nodes", "Node", pod.Node, namespaced=False, singular="node", short_names=("no",), has_status=True
 )
+RESOURCE_QUOTAS: Resource[core.ResourceQuota] = Resource(
+    "",
+    "v1",
+    "resourcequotas",
+    "ResourceQuota",
+    core.ResourceQuota,
+    singular="resourcequota",
+    short_names=("quota",),
+    has_status=True,
+)
 LEASES: Resource[core.Lease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", core.Lease, singular="lease")
 NETWORK_POLICIES: Resource[core.NetworkPolicy] = Resource(
     "networking.k8s.io",
@@ -162,6 +172,7 @@ ALL: tuple[Resource[Any], ...] = (
     SECRETS,
     SERVICE_ACCOUNTS,
     NODES,
+    RESOURCE_QUOTAS,
     LEASES,
     NETWORK_POLICIES,
     RUNTIME_CLASSES,

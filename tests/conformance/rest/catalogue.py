@@ -9,6 +9,7 @@ from conformance.rest import (
     cases_metadata,
     cases_patch,
     cases_query,
+    cases_quota,
     cases_routes,
     cases_schema,
 )
@@ -17,6 +18,7 @@ from conformance.rest.case import Case
 MODULES = (
     cases_routes,
     cases_query,
+    cases_quota,
     cases_decoding,
     cases_metadata,
     cases_schema,

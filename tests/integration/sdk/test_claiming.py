@@ -295,6 +295,16 @@ def test_an_unknown_token(cluster: Cluster, tmp_path: Path) -> None:
         Sandbox.claim("quick", config=config)
 
 
+def test_a_quota_that_is_used_up_is_no_matter_of_tokens(config: Config, cluster: Cluster) -> None:
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "few"}})
+    hard = {"count/sandboxclaims.extensions.agents.x-k8s.io": "0"}
+    quota = {"metadata": {"name": "team"}, "spec": {"hard": hard}}
+    cluster.request("POST", "/api/v1/namespaces/few/resourcequotas", quota)
+    with pytest.raises(ClaimFailed, match=r"exceeded quota: team, .*; delete claims that are done with") as caught:
+        Sandbox.claim("quick", config=replace(config, namespace="few"))
+    assert caught.value.reason == "QuotaExceeded"
+
+
 def test_no_way_in(config: Config, cluster: Cluster, names: Any) -> None:
     if cluster.running.router:
         pytest.skip("this cluster has one")

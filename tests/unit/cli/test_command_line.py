@@ -88,6 +88,10 @@ def test_errors_end_with_what_to_do() -> None:
     error = kube.Conflict("x")
     error.add_note("and a note")
     assert told(error) == "x and a note. Somebody changed it meanwhile: try again"
+    full = kube.Forbidden('pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1')
+    assert told(full).endswith(
+        "limited: pods=1. Delete what is no longer needed, or ask whoever runs the cluster for more"
+    )
 
 
 @pytest.mark.parametrize(

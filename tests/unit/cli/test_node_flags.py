@@ -10,6 +10,7 @@ from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.cli.node_flags import NodeFlags
+from sandpool.local.network.ceiling import UNLIMITED, ceiling_of
 
 
 @pytest.mark.parametrize(
@@ -44,9 +45,25 @@ def test_registries() -> None:
     ]  # fmt: skip
 
 
+def test_what_tenants_may_choose_and_reach_travels_with_the_command() -> None:
+    flags = NodeFlags(allow_runtime=("gvisor",), allow_egress=("10.0.0.0/8:443", "2001:db8::/32"))
+    assert flags.runtimes() == ("gvisor",)
+    assert flags.ceiling() == ceiling_of(["10.0.0.0/8:443", "2001:db8::/32"])
+    assert flags.arguments()[1:] == [
+        "--allow-runtime=gvisor",
+        "--allow-egress=10.0.0.0/8:443",
+        "--allow-egress=2001:db8::/32",
+    ]
+    assert (NodeFlags().runtimes(), NodeFlags().ceiling()) == ((), UNLIMITED)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--allow-egress", "10.0.0.1/8"], "--allow-egress '10.0.0.1/8': 10.0.0.1/8 has host bits set; write CIDR or"),
+        (["--allow-egress", "none", "--allow-egress", "10.0.0.0/8"], "--allow-egress 'none' means that nothing can be"),
+        (["--allow-egress", "10.0.0.0/8", "--backend", "process"], "--allow-egress does not go with --backend process"),
+        (["--allow-runtime", "gvisor", "--backend", "hollow"], "--allow-runtime does not go with --backend hollow"),
         (
             ["--pool", "python"],
             "--pool python: write NAME=N, such as python=3, with a number of members from 0 to 10000",

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from sandpool.kube.errors import Forbidden
 from sandpool.local.backends.base import Probe, Workload
 from sandpool.local.backends.hollow import HollowBackend
 from sandpool.local.kubelet import machine
 from sandpool.local.kubelet.agent import Surroundings
 from sandpool.local.kubelet.bind import Runtimes
-from sandpool.local.kubelet.runtimes import AVAILABLE, ENFORCED, WHY, Correct, Create, class_body, wrong
+from sandpool.local.kubelet.runtimes import AVAILABLE, ENFORCED, WHY, Correct, Create, Remove, class_body, wrong
 from sandpool.model.codec import convert
 from sandpool.model.core import RuntimeClass
 from sandpool.model.kinds import NODES, RUNTIME_CLASSES, raw
@@ -75,12 +76,14 @@ async def test_what_somebody_spoils_is_put_right() -> None:
 async def test_a_pod_that_asks_for_what_is_not_there_waits_and_says_why() -> None:
     heard = HeardEvents()
     async with a_node(around=Surroundings(heard, offering)) as node:
+        await node.api.inner.create(RUNTIME_CLASSES, {"metadata": {"name": "kata"}, "handler": "kata"})
+        await asyncio.sleep(1)
         await node.create(a_pod("weak", runtimeClassName="gvisor"))
         await node.create(a_pod("unknown", runtimeClassName="kata"))
         await node.create(a_pod("good", runtimeClassName="namespaces"))
         await node.create(a_pod("any"))
         await asyncio.sleep(5)
-        for name, words in (("weak", "runsc is not on PATH"), ("unknown", 'RuntimeClass "kata" not found')):
+        for name, words in (("weak", "runsc is not on PATH"), ("unknown", "no runtime is called 'kata' here")):
             pod = await node.get(name)
             (scheduled,) = pod["status"]["conditions"]
             assert (scheduled["type"], scheduled["status"], scheduled["reason"]) == (
@@ -97,6 +100,7 @@ async def test_a_pod_that_asks_for_what_is_not_there_waits_and_says_why() -> Non
 async def test_nor_does_one_that_was_placed_by_somebody_else() -> None:
     heard = HeardEvents()
     async with a_node(around=Surroundings(heard, offering)) as node:
+        await asyncio.sleep(1)
         await node.create(a_pod(runtimeClassName="gvisor", nodeName="local"))
         await asyncio.sleep(300)
         pod = await node.get()
@@ -118,10 +122,10 @@ async def test_a_class_of_another_name_stands_for_its_handler() -> None:
             await super().start(workload)
 
     async with a_node(make_backend=lambda clock: Recording(clock), around=Surroundings(offering=offering)) as node:
-        await node.create(a_pod(runtimeClassName="safe"))
-        await asyncio.sleep(3)
-        assert told == []
+        with pytest.raises(Forbidden, match='pod rejected: RuntimeClass "safe" not found'):
+            await node.create(a_pod(runtimeClassName="safe"))
         await node.api.inner.create(RUNTIME_CLASSES, {"metadata": {"name": "safe"}, "handler": "namespaces"})
+        await node.create(a_pod(runtimeClassName="safe"))
         await asyncio.sleep(3)
         assert condition(await node.get(), "Ready") == "True"
         assert [work.spec.runtime_class_name for work in told] == ["namespaces"]
@@ -129,10 +133,26 @@ async def test_a_class_of_another_name_stands_for_its_handler() -> None:
 
 async def test_without_an_offer_any_class_will_do() -> None:
     async with a_node() as node:
+        await node.api.inner.create(RUNTIME_CLASSES, {"metadata": {"name": "gvisor"}, "handler": "runsc"})
         await node.create(a_pod(runtimeClassName="gvisor"))
         await asyncio.sleep(3)
         assert condition(await node.get(), "Ready") == "True"
         assert node.api.count(resource="runtimeclasses") == 0
+
+
+async def test_the_class_of_a_runtime_that_is_no_longer_offered_goes() -> None:
+    async def less() -> Mapping[str, Probe]:
+        return {"gvisor": Probe(True)}
+
+    async with a_node(around=Surroundings(offering=less), started=False) as node:
+        for body in (
+            class_body("namespaces", Probe(True)),  # an earlier start made it
+            {"metadata": {"name": "own", "labels": {AVAILABLE: "true"}}, "handler": "namespaces"},
+        ):
+            await node.api.inner.create(RUNTIME_CLASSES, body)
+        node.start()
+        await asyncio.sleep(1)
+        assert set(await classes(node)) == {"gvisor", "own"}, "one that somebody else made is not ours to remove"
 
 
 def a_class(name: str, probe: Probe, **more: Any) -> RuntimeClass:
@@ -147,6 +167,8 @@ def test_what_is_wrong_with_the_classes() -> None:
     assert list(wrong(OFFERS, {**right, "gvisor": stale})) == [Correct("gvisor")]
     theirs = a_class("gvisor", Probe(True), handler="kata")
     assert list(wrong(OFFERS, {**right, "gvisor": theirs})) == [], "another's is left alone"
+    assert list(wrong({}, right)) == [Remove("namespaces"), Remove("gvisor")], "nobody is let in on their word"
+    assert list(wrong({}, {"gvisor": theirs})) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.kube.errors import Forbidden
 from sandpool.local.objects.options import WriteOptions
 from sandpool.model import kinds, times
 from sandpool.model.binding import NODE_LEASES, TAKES_PODS
@@ -61,11 +62,10 @@ async def test_a_pod_is_created_on_the_node_that_takes_it(b: Bench) -> None:
         ({"runtimeClassName": "strong"}, "here"),
         ({"runtimeClassName": "gvisor"}, "here"),
         ({"runtimeClassName": "weak"}, ""),
-        ({"runtimeClassName": "absent"}, ""),
     ],
 )
 async def test_what_a_pod_asks_for(b: Bench, spec: Body, node: str) -> None:
-    for name, handler in (("strong", "gvisor"), ("weak", "other")):
+    for name, handler in (("strong", "gvisor"), ("weak", "other"), ("gvisor", "gvisor")):
         await b.create(kinds.RUNTIME_CLASSES, {"metadata": {"name": name}, "handler": handler})
     await register(b, a_node(status={"runtimeHandlers": [{"name": "gvisor"}]}))
     pod = await b.create(kinds.PODS, a_pod(**spec))
@@ -115,3 +115,27 @@ async def test_a_dry_run_shows_what_would_be(b: Bench) -> None:
     written = await b.objects.create(kinds.PODS, "default", a_pod(), WriteOptions(dry_run=True))
     assert node_of(read(written.record)) == "here"
     assert b.names_of(kinds.PODS) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"runtimeClassName": "nowhere"}, 'RuntimeClass "nowhere" not found'),
+        ({"overhead": {"cpu": "-4"}}, "Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+        (
+            {"runtimeClassName": "plain", "overhead": {"cpu": "1"}},
+            "Pod Overhead set without corresponding RuntimeClass",
+        ),
+        ({"runtimeClassName": "dear", "overhead": {"cpu": "1m"}}, "doesn't match RuntimeClass's defined Overhead"),
+    ],
+)
+async def test_a_runtime_and_its_price_are_for_a_class_to_say(b: Bench, spec: Body, words: str) -> None:
+    await b.create(kinds.RUNTIME_CLASSES, {"metadata": {"name": "plain"}, "handler": "h"})
+    dear = {"metadata": {"name": "dear"}, "handler": "h", "overhead": {"podFixed": {"cpu": "250m"}}}
+    await b.create(kinds.RUNTIME_CLASSES, dear)
+    with pytest.raises(Forbidden) as caught:
+        await b.create(kinds.PODS, a_pod(**spec))
+    assert str(caught.value).startswith('pods "p" is forbidden: pod rejected: ')
+    assert words in str(caught.value)
+    assert b.names_of(kinds.PODS) == []
+    await b.create(kinds.PODS, a_pod(runtimeClassName="dear", overhead={"cpu": "250m"}))

@@ -1,7 +1,8 @@
 """What a user may do. Pure.
 
-The admin may do everything. A service account may do everything with namespaced objects of its own namespace, read that
-namespace itself, the stories of its objects and discovery, and ask about itself; nothing else.
+The admin may do everything. A service account may do with the objects of its own namespace what Kubernetes' role `edit` lets it do:
+everything but to write the status of pods and of other core kinds, to place pods, and to change the quotas that hold for it. It may read that namespace itself, the
+stories of its objects and discovery, and ask about itself; nothing else.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ SELF_REVIEWS = {
     "authentication.k8s.io": ("selfsubjectreviews",),
     "authorization.k8s.io": ("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 }
+
+
+READING = frozenset({"get", "list", "watch"})
+GIVEN = frozenset({"resourcequotas"})
+"""What an operator decides about a namespace: those who live in it read it."""
+FACTS = frozenset({"status", "binding"})
+"""Subresources of core kinds in which the cluster says what is so. Whoever could write them could hide what a pod uses."""
 
 
 class Attributes(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +61,8 @@ def allowed(user: User, wanted: Attributes) -> bool:
         return False
     if wanted.resource == "namespaces" and not wanted.group:
         return wanted.verb == "get" and wanted.name == user.namespace and not wanted.subresource
+    if not wanted.group and (wanted.subresource in FACTS or wanted.resource in GIVEN):
+        return wanted.verb in READING
     return True
 
 

@@ -143,6 +143,8 @@ class Kubelet:
         """After the caches are filled: what the backend still has of pods that are gone is found here."""
         if self._around.offering is not None:
             self._runtimes.set(await self._around.offering())
+            # Before anybody is told that it is ready: a pod that names a class is refused without it.
+            await self._runtimes.put_right()
         await self._backend.open(self._waking.moved)
         for seen in self._backend.running():
             self._ledger.entry(seen.key, seen.uid)

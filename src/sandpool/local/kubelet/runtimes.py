@@ -1,4 +1,4 @@
-"""RuntimeClass objects: each way to run pods has one, and it says whether it works on this machine, and if not, why.
+"""RuntimeClass objects: each runtime that the operator allows has one, and it says whether it works on this machine, and if not, why.
 
 Level-triggered: each round puts right what is missing or wrong. One whose handler is another's is left alone.
 """
@@ -42,6 +42,11 @@ class Correct:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Remove:
+    name: str
+
+
 def runtimes_of(offers: Offers, classes: Mapping[str, str]) -> Runtimes:
     absent = {name: why_not(name, probe) for name, probe in offers.items() if not probe.available}
     return Runtimes(classes, absent, frozenset(name for name, probe in offers.items() if probe.available))
@@ -60,7 +65,11 @@ def marks(probe: Probe) -> dict[str, Any]:
     }
 
 
-def wrong(offers: Offers, classes: Mapping[str, RuntimeClass]) -> Iterator[Create | Correct]:
+def wrong(offers: Offers, classes: Mapping[str, RuntimeClass]) -> Iterator[Create | Correct | Remove]:
+    """One that an earlier start made for a runtime which is no longer offered goes: a pod must not be let in on its word."""
+    for name, one in classes.items():
+        if name not in offers and one.handler == name and AVAILABLE in one.metadata.labels:
+            yield Remove(name)
     for name, probe in offers.items():
         there = classes.get(name)
         if there is None:
@@ -99,20 +108,25 @@ class RuntimeClasses:
         await self.tried.wait()
         await self._classes.synced.wait()
         while True:
-            for step in list(wrong(self.offers, {one.metadata.name: one for one in self._classes})):
-                try:
-                    await self._apply(step)
-                except (ApiError, Unreachable) as error:
-                    log.warning("runtime class not written", name=step.name, error=f"{type(error).__name__}: {error}")
+            await self.put_right()
             await self._clock.sleep(self._every)
 
-    async def _apply(self, step: Create | Correct) -> None:
-        probe = self.offers[step.name]
+    async def put_right(self) -> None:
+        for step in list(wrong(self.offers, {one.metadata.name: one for one in self._classes})):
+            try:
+                await self._apply(step)
+            except (ApiError, Unreachable) as error:
+                log.warning("runtime class not written", name=step.name, error=f"{type(error).__name__}: {error}")
+
+    async def _apply(self, step: Create | Correct | Remove) -> None:
         try:
-            if isinstance(step, Create):
-                await self._api.create(RUNTIME_CLASSES, class_body(step.name, probe))
-            else:
-                await self._api.patch(RUNTIME_CLASSES, step.name, merge_patch({"metadata": marks(probe)}))
+            match step:
+                case Create(name):
+                    await self._api.create(RUNTIME_CLASSES, class_body(name, self.offers[name]))
+                case Correct(name):
+                    await self._api.patch(RUNTIME_CLASSES, name, merge_patch({"metadata": marks(self.offers[name])}))
+                case Remove(name):
+                    await self._api.delete(RUNTIME_CLASSES, name)
         except (AlreadyExists, NotFound):
             pass  # the cache will show what it is now
 

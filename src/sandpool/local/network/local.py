@@ -26,7 +26,18 @@ from sandpool.loop.clock import Clock
 _LOOPBACK = IPv4Network("127.0.0.0/8")
 _SPECIAL = IPv4Network("127.0.0.0/16")  # localhost, a Debian host's own name, a local resolver
 _TRIES = 4  # addresses, when another program listens on one of the ports
-_OUTCOMES = ("connected", "NoPolicy", "Policy", "Forbidden", "Malformed", "Slow", "Lookup", "Unreachable", "Origin")
+_OUTCOMES = (
+    "connected",
+    "NoPolicy",
+    "Policy",
+    "Ceiling",
+    "Forbidden",
+    "Malformed",
+    "Slow",
+    "Lookup",
+    "Unreachable",
+    "Origin",
+)
 
 
 class LocalNetwork:

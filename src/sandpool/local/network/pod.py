@@ -31,6 +31,12 @@ _PROXIED = (
 )
 
 
+_TOO_MUCH = (
+    "NetworkPolicy {} asks for more than the operator of this machine lets sandboxes reach (--allow-egress of sandpool up); "
+    "only what both allow is reached."
+)
+
+
 class Labels:
     """A pod's labels, which change while it runs, and the rules that follow from them."""
 
@@ -71,7 +77,10 @@ class PodNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self._notes, _PROXIED if self._labels.rules().policies else _NO_WAY_OUT)
+        rules = self._labels.rules()
+        exceeding = rules.exceeding()
+        beyond = (_TOO_MUCH.format(exceeding),) if exceeding else ()
+        return (*self._notes, _PROXIED if rules.policies else _NO_WAY_OUT, *beyond)
 
     def listen(
         self, listening: Sequence[Listening], dial: Dial, slots: Slots, clock: Clock, options: NetworkOptions

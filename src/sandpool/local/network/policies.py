@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from sandpool.local.network.ceiling import UNLIMITED, Ceiling
 from sandpool.local.network.policy import Policy, Rules, compiled, selecting
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.metadata import Key
@@ -16,18 +17,23 @@ Changed = Callable[[str], object]
 
 
 class Policies:
-    def __init__(self) -> None:
+    def __init__(self, ceiling: Ceiling = UNLIMITED) -> None:
+        self._ceiling = ceiling
         self._policies: dict[str, dict[Key, Policy]] = {}
         self._subscribers: list[Changed] = []
 
     def put(self, policy: NetworkPolicy) -> None:
         """A policy that is new or has changed."""
-        found = compiled(policy)
+        found = compiled(policy, self._ceiling)
         known = self._policies.setdefault(found.key.namespace, {})
         if known.get(found.key) == found:
             return
         if found.wrong:
             log.warning("a network policy cannot be read and allows nothing", policy=str(found.key), cause=found.wrong)
+        elif found.exceeds:
+            log.warning(
+                "a network policy asks for more than --allow-egress lets sandboxes reach", policy=str(found.key)
+            )
         known[found.key] = found
         self._tell(found.key.namespace)
 
@@ -39,7 +45,7 @@ class Policies:
             self._tell(namespace)
 
     def rules_of(self, namespace: str, labels: Mapping[str, str]) -> Rules:
-        return selecting(self._policies.get(namespace, {}), namespace, labels)
+        return selecting(self._policies.get(namespace, {}), namespace, labels, self._ceiling)
 
     def subscribe(self, changed: Changed) -> Callable[[], None]:
         """Calls back after each change; what it returns ends that."""

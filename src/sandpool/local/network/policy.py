@@ -13,14 +13,12 @@ from ipaddress import ip_network
 
 import msgspec
 
-from sandpool.local.network.forbidden import Address, Block, faces, forbidden
+from sandpool.local.network.ceiling import UNLIMITED, Ceiling
+from sandpool.local.network.forbidden import Address, faces, forbidden
+from sandpool.local.network.rule import ALL_PORTS, Range, Rule
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.metadata import Key, Model
 from sandpool.model.selectors import EVERYTHING, LabelSelector, LabelSelectorStruct, SelectorError, from_struct
-
-ALL_PORTS = range(1, 65536)
-SHARED = ip_network("100.64.0.0/10")
-"""Neither public nor private: what providers use among themselves. Only a block inside of it means it; "everywhere" does not."""
 
 
 class IPBlock(Model, frozen=True):
@@ -52,35 +50,6 @@ class PolicySpec(Model, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    block: Block
-    but: tuple[Block, ...] = ()
-
-    def holds(self, address: Address) -> bool:
-        return (
-            _within(address, self.block)
-            and not any(_within(address, block) for block in self.but)
-            and (not _within(address, SHARED) or _part_of(self.block, SHARED))
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    ranges: tuple[Range, ...] | None  # None: everywhere
-    ports: tuple[range, ...]
-
-    def reaches(self, address: Address, port: int) -> bool:
-        if not self.opens(port):
-            return False
-        if self.ranges is None:
-            return not _within(address, SHARED)
-        return any(each.holds(address) for each in self.ranges)
-
-    def opens(self, port: int) -> bool:
-        return any(port in ports for ports in self.ports) and self.ranges != ()
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """The egress half of a NetworkPolicy, ready to be asked. `egress` is False for one that says nothing about it."""
 
@@ -89,6 +58,7 @@ class Policy:
     egress: bool = True
     rules: tuple[Rule, ...] = ()
     wrong: str = ""  # why it allows nothing, if it could not be read
+    exceeds: bool = False  # it asks for more than the ceiling lets it open
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return self.egress and namespace == self.key.namespace and self.selector.matches(labels)
@@ -99,6 +69,11 @@ class Rules:
     """All policies that hold for one pod: what one allows is allowed."""
 
     policies: tuple[Policy, ...] = ()
+    ceiling: Ceiling = UNLIMITED
+
+    def exceeding(self) -> str:
+        """The policies that ask for more than can be had."""
+        return ", ".join(str(policy.key) for policy in self.policies if policy.exceeds)
 
     def names(self) -> str:
         return ", ".join(str(policy.key) for policy in self.policies)
@@ -112,9 +87,15 @@ class Verdict:
 
 
 ALLOWED = Verdict(True)
+_TOO_MUCH = Verdict(
+    False,
+    "Ceiling",
+    "it lies outside of what the operator of this machine lets sandboxes reach (--allow-egress of sandpool up); no NetworkPolicy can "
+    "allow that: choose another destination, or ask the operator",
+)
 
 
-def compiled(policy: NetworkPolicy) -> Policy:
+def compiled(policy: NetworkPolicy, ceiling: Ceiling = UNLIMITED) -> Policy:
     key = policy.metadata.key
     if isinstance(policy.spec, msgspec.UnsetType):
         return Policy(key, egress=False)
@@ -124,12 +105,15 @@ def compiled(policy: NetworkPolicy) -> Policy:
     except (msgspec.DecodeError, SelectorError) as error:
         return Policy(key, wrong=str(error))
     types = spec.policy_types or (("Egress",) if spec.egress else ())
-    return Policy(key, selector, "Egress" in types, tuple(_rule(rule) for rule in spec.egress or ()))
+    rules = tuple(_rule(rule) for rule in spec.egress or ())
+    return Policy(key, selector, "Egress" in types, rules, exceeds=not ceiling.holds(rules))
 
 
-def selecting(policies: Mapping[Key, Policy], namespace: str, labels: Mapping[str, str]) -> Rules:
+def selecting(
+    policies: Mapping[Key, Policy], namespace: str, labels: Mapping[str, str], ceiling: Ceiling = UNLIMITED
+) -> Rules:
     found = (policy for policy in policies.values() if policy.selects(namespace, labels))
-    return Rules(tuple(sorted(found, key=lambda policy: policy.key)))
+    return Rules(tuple(sorted(found, key=lambda policy: policy.key)), ceiling)
 
 
 def port_verdict(rules: Rules, port: int) -> Verdict:
@@ -142,9 +126,9 @@ def port_verdict(rules: Rules, port: int) -> Verdict:
             "no NetworkPolicy with egress rules selects this pod, so it reaches nothing outside of itself; "
             "create one in its namespace that selects it and allows this destination",
         )
-    if any(rule.opens(port) for policy in rules.policies for rule in policy.rules):
-        return ALLOWED
-    return _denied(rules, f"port {port}")
+    if not any(rule.opens(port) for policy in rules.policies for rule in policy.rules):
+        return _denied(rules, f"port {port}")
+    return ALLOWED if rules.ceiling.opens(port) else _TOO_MUCH
 
 
 def verdict(rules: Rules, address: Address, port: int) -> Verdict:
@@ -157,9 +141,9 @@ def verdict(rules: Rules, address: Address, port: int) -> Verdict:
     opened = port_verdict(rules, port)
     if not opened.allowed:
         return opened
-    if all(_reached(rules, face, port) for face in faces(address)):
-        return ALLOWED
-    return _denied(rules, "this destination")
+    if not all(_reached(rules, face, port) for face in faces(address)):
+        return _denied(rules, "this destination")
+    return ALLOWED if all(rules.ceiling.reaches(face, port) for face in faces(address)) else _TOO_MUCH
 
 
 def _reached(rules: Rules, address: Address, port: int) -> bool:
@@ -175,10 +159,6 @@ def _denied(rules: Rules, what: str) -> Verdict:
         f"{what} is not allowed by NetworkPolic{'ies' if several else 'y'} {rules.names()}{wrong}; "
         "add an egress rule for it there, or in the networkPolicy of the SandboxTemplate that made it",
     )
-
-
-def _part_of(block: Block, larger: Block) -> bool:
-    return block.version == larger.version and block.subnet_of(larger)  # type: ignore[arg-type]
 
 
 def _rule(rule: EgressRule) -> Rule:
@@ -205,7 +185,3 @@ def _port(port: PolicyPort) -> range:
     if port.port is None:
         return ALL_PORTS
     return range(port.port, (port.end_port or port.port) + 1)
-
-
-def _within(address: Address, block: Block) -> bool:
-    return address.version == block.version and address in block

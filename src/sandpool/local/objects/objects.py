@@ -42,6 +42,7 @@ from sandpool.local.objects.owners import settle_owners
 from sandpool.local.objects.patching import check_type, patched
 from sandpool.local.objects.placing import Placing
 from sandpool.local.objects.prepare import check_kind, check_names, settle_namespace, stamp
+from sandpool.local.objects.quota.ledger import Quotas
 from sandpool.local.objects.scaling import scale_of, scaled
 from sandpool.local.objects.strategy import strategy_of
 from sandpool.local.objects.typed import Typed
@@ -85,6 +86,7 @@ class Objects:
         self._departed = Departed()
         self.typed = Typed()  # for whoever serves them in this process
         self.outright = JointWrite(store, self._log, self.typed)
+        self.quotas = Quotas(store)
 
     # Reading.
 
@@ -123,6 +125,14 @@ class Objects:
                 metadata["name"] = self._free_name(resource, namespace, prefix)
             document, warnings = self._made(resource, body, metadata, options)
             name = document["metadata"]["name"]
+            if resource.kind == "Pod" and (refusal := self._placing.runtime_refusal(document)) is not None:
+                await self._log.settled(key_of(kinds.RUNTIME_CLASSES, "", document["spec"].get("runtimeClassName", "")))
+                raise refusal
+            ledger = self.quotas.ledgers.get(namespace)
+            refusal = None if ledger is None else ledger.refusal(resource, name, document)
+            if ledger is not None and refusal is not None:
+                await self._log.durable(ledger.revision)
+                raise refusal
             key = key_of(resource, namespace, name)
             present = self._store.newest(key)
             if present is not None:
@@ -134,6 +144,8 @@ class Objects:
             if options.dry_run:
                 value = msgspec.json.encode(document)
                 return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
+            if resource.kind == "ResourceQuota":
+                self.quotas.expect()
             if resource is kinds.CLAIMS:
                 served = await self.outright.create(key, document, options.tenant)
                 if served is not None:
@@ -259,7 +271,11 @@ class Objects:
         record, old = change.record, change.old
         document, warnings = change.admitted(resource, options.validation)
         written: Awaitable[Record]
-        if not differs(old, document):
+        ledger = self.quotas.ledgers.get(change.namespace)
+        refusal = None if ledger is None else ledger.change_refusal(resource, change, document)
+        if ledger is not None and refusal is not None:
+            written = self._refused(refusal, ledger.revision)
+        elif not differs(old, document):
             written = self._told(record)
         elif "deletionTimestamp" in old["metadata"] and emptied(resource, document):
             written = self._released(record, document, options)
@@ -268,6 +284,10 @@ class Objects:
         else:
             written = self._log.put(record.key, record, document, options.tenant)
         return self._windowed(resource, written) if change.subresource == "scale" else written, warnings
+
+    async def _refused(self, refusal: ApiError, derived_from: Revision) -> Record:
+        await self._log.durable(derived_from)
+        raise refusal
 
     async def _told(self, record: Record) -> Record:
         await self._log.durable(record.revision)

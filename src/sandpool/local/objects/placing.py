@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sandpool.kube.errors import Forbidden
+from sandpool.local.objects import refusals
 from sandpool.local.objects.binding import placed
 from sandpool.local.objects.document import Document, decode
 from sandpool.local.objects.keys import key_of, prefix_of
@@ -29,6 +31,24 @@ class Placing:
         self._node: Document = {}
         self._lease: Record | None = None
         self._lives_until = _NEVER
+
+    def runtime_refusal(self, pod: Document) -> Forbidden | None:
+        """Why the pod may not have the runtime that it names: there must be a RuntimeClass, which is the operator's to make. What it costs
+        by itself is for that class to say: a pod that says less would take more than its namespace's quota."""
+        spec = pod.get("spec") or {}
+        runtime, overhead = spec.get("runtimeClassName"), spec.get("overhead")
+        if not runtime and not overhead:
+            return None
+        name = pod["metadata"].get("name", "")
+        record = self._store.newest(key_of(kinds.RUNTIME_CLASSES, "", runtime)) if runtime else None
+        if runtime and record is None:
+            return refusals.pod_rejected(name, f'RuntimeClass "{runtime}" not found')
+        fixed = ((decode(record).get("overhead") or {}).get("podFixed")) if record is not None else None
+        if overhead and not fixed:
+            return refusals.pod_rejected(name, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
+        if overhead and overhead != fixed:
+            return refusals.pod_rejected(name, "Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        return None
 
     def place(self, pod: Document, now: datetime) -> Document:
         """The pod on its node, or as it is."""

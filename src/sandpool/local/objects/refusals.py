@@ -137,6 +137,14 @@ def too_fast(namespace: str, seconds: int) -> TooManyRequests:
     )
 
 
+def over_quota(resource: Resource[Any], name: str, why: str) -> Forbidden:
+    return Forbidden(f'{resource.group_resource} "{name}" is forbidden: {why}', details=_details(resource, name))
+
+
+def pod_rejected(name: str, why: str) -> Forbidden:
+    return Forbidden(f'pods "{name}" is forbidden: pod rejected: {why}', details={"name": name, "kind": "pods"})
+
+
 def undeletable(resource: Resource[Any], name: str) -> Forbidden:
     return Forbidden(
         f'{resource.group_resource} "{name}" is forbidden: this namespace may not be deleted',

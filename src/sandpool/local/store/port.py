@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from sandpool.local.store.log import Unit
 from sandpool.local.store.record import Change, Record, Snapshot
 from sandpool.model.metadata import Revision
 
@@ -41,6 +42,11 @@ class Watcher(Protocol):
 
 
 class Store(Protocol):
+    decided: Callable[[Unit], None] | None
+    """Called with each write, or with several that go together, at the moment in which it is decided: `newest` shows it already."""
+    upset: Callable[[], None] | None
+    """Called when the newest state is another than `decided` told: writes failed, or everything was replaced."""
+
     @property
     def revision(self) -> Revision:
         """Of the newest durable write."""
@@ -56,6 +62,10 @@ class Store(Protocol):
     def newest(self, key: str) -> Record | None:
         """Like get, but including writes that are not yet durable. What a read-modify-write builds on; an answer derived
         from it must not leave the process before `durable(record.revision)`."""
+        ...
+
+    def newest_under(self, prefix: str) -> Sequence[Record]:
+        """What `newest` says of each key under the prefix, in no order."""
         ...
 
     def deciding(self, key: str) -> Revision:

@@ -93,6 +93,8 @@ class Store:
         self._closed = False
         self._count: Count = _count_nothing
         self._uncounted: list[Change] = []  # so that no write has to wait for it
+        self.decided: Callable[[Unit], None] | None = None
+        self.upset: Callable[[], None] | None = None
 
     @classmethod
     async def open(cls, log: Log, *, remember: Remember = Remember(), observer: Observer | None = None) -> Store:
@@ -151,6 +153,18 @@ class Store:
             return self._state.get(key)
         return None if entry.change.deleted else entry.change.record
 
+    def newest_under(self, prefix: str) -> list[Record]:
+        check_prefix(prefix)
+        found = {record.key: record for record in self._state.scan(prefix, "", 0)}
+        for key, entry in self._overlay.items():
+            if not key.startswith(prefix):
+                continue
+            if entry.change.deleted:
+                found.pop(key, None)
+            else:
+                found[key] = entry.change.record
+        return list(found.values())
+
     def deciding(self, key: str) -> Revision:
         entry = self._overlay.get(key)
         return NO_REVISION if entry is None else entry.change.record.revision
@@ -198,7 +212,10 @@ class Store:
         removed = sum(entry.change.deleted for entry in unit)
         result = Replaced(Revision(self._assigned + len(unit)), len(unit) - removed, removed)
         if unit:
-            return self._submit(tuple(unit), result)
+            replaced = self._submit(tuple(unit), result)
+            if self.upset is not None:
+                self.upset()
+            return replaced
         nothing: asyncio.Future[Replaced] = asyncio.get_running_loop().create_future()
         nothing.set_result(result)
         return nothing
@@ -260,6 +277,8 @@ class Store:
             self._overlay[entry.change.record.key] = entry
             self._uncounted.append(entry.change)
         self._assigned = unit[-1].change.record.revision
+        if self.decided is not None:
+            self.decided(unit)
         return future
 
     # What the log says.
@@ -297,6 +316,8 @@ class Store:
             self._lost.append((low, self._assigned))
         self._count_decided()
         self._count([entry.change for pending in settled for entry in pending.unit], -1)
+        if self.upset is not None:
+            self.upset()
         for pending in settled:
             _settle_all([pending.future, *(pending.waiters or ())], error)
         self._observer.failed(error)

@@ -18,6 +18,7 @@ from sandpool.kube.errors import (
     SandpoolError,
     Unauthorized,
     Unreachable,
+    over_quota,
 )
 from sandpool.sdk._async.cluster import Cluster, Object
 from sandpool.sdk._async.news import Letters, News
@@ -166,6 +167,11 @@ async def _create(cluster: Cluster, wish: Wish) -> Object:
         message = f"{wish} exists already: choose another name, or use it (Sandbox.attach({wish.name!r}), `sandpool exec {wish.name}`)"
         raise ClaimFailed(message, key, "AlreadyExists") from None
     except (Forbidden, Unauthorized) as error:
+        if over_quota(error):
+            message = (
+                f"{wish}: {error.message}; delete claims that are done with, or ask whoever runs the cluster for more"
+            )
+            raise ClaimFailed(message, f"{wish.namespace}/{wish.name}", "QuotaExceeded") from None
         raise Denied(f"{wish}: {error.message}; check the token, or ask whoever runs the cluster") from None
     except (ApiError, Refused):
         raise

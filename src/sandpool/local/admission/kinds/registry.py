@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandpool.local.admission.kinds import claim, cluster, data, pod, sandbox, service
+from sandpool.local.admission.kinds import claim, cluster, data, pod, quota, sandbox, service
 from sandpool.local.admission.kinds.rules import KindRules
 from sandpool.model import kinds
 from sandpool.model.resource import Resource
@@ -22,6 +22,7 @@ _RULES: dict[Resource[Any], KindRules] = {
     kinds.SECRETS: data.SECRET,
     kinds.SERVICE_ACCOUNTS: cluster.SERVICE_ACCOUNT,
     kinds.NODES: cluster.NODE,
+    kinds.RESOURCE_QUOTAS: quota.RESOURCE_QUOTA,
     kinds.LEASES: cluster.LEASE,
     kinds.NETWORK_POLICIES: cluster.NETWORK_POLICY,
     kinds.RUNTIME_CLASSES: cluster.RUNTIME_CLASS,

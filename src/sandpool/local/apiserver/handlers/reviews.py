@@ -8,13 +8,14 @@ from typing import Any
 
 from sandpool.kube.errors import BadRequest, Cause, Invalid, MethodNotAllowed
 from sandpool.local.apiserver.answer import Reply, encoded
-from sandpool.local.apiserver.authorise import OPEN, READABLE, SELF_REVIEWS, Attributes, allowed
+from sandpool.local.apiserver.authorise import FACTS, GIVEN, OPEN, READABLE, READING, SELF_REVIEWS, Attributes, allowed
 from sandpool.local.apiserver.body import decode_object
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.identity import User
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import write_options
 from sandpool.local.apiserver.request import STORIES
+from sandpool.local.apiserver.routes import Routes
 
 Json = dict[str, Any]
 
@@ -101,6 +102,24 @@ def wanted(spec: Json) -> Attributes:
     )
 
 
+def _of_tenants() -> list[Json]:
+    """The same that authorise.py allows a service account in its namespace."""
+    namespaced = [route for groups in Routes().kinds.values() for route in groups.values() if route.resource.namespaced]
+    groups = sorted({route.resource.group for route in namespaced} - {""})
+    written: list[str] = []
+    read = [f"*/{name}" for name in FACTS]
+    for route in namespaced:
+        plural = route.resource.plural
+        if not route.resource.group:
+            written += [f"{plural}/{name}" for name in route.subresources if name not in FACTS]
+            (read if plural in GIVEN else written).append(plural)
+    return [
+        {"verbs": ["*"], "apiGroups": groups, "resources": ["*"]},
+        {"verbs": ["*"], "apiGroups": [""], "resources": sorted(written)},
+        {"verbs": sorted(READING), "apiGroups": [""], "resources": sorted(read)},
+    ]
+
+
 def rules(user: User, namespace: str) -> Json:
     """Everything that a user may do in a namespace."""
     about_self = [
@@ -114,6 +133,6 @@ def rules(user: User, namespace: str) -> Json:
         resource_rules.append({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
         paths.insert(0, {"verbs": ["*"], "nonResourceURLs": ["*"]})
     elif user.namespace == namespace:
-        resource_rules.append({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
+        resource_rules += _of_tenants()
         paths.append({"verbs": ["get"], "nonResourceURLs": [f"{STORIES}/{namespace}/*"]})
     return {"resourceRules": [*resource_rules, *about_self], "nonResourceRules": paths, "incomplete": False}

@@ -138,6 +138,18 @@ def _claim_status(claim: Json) -> str:
     return str(_at("status", "phase")(claim))
 
 
+def _quota_cell(*, limits: bool) -> Callable[[Json], str]:
+    """What is used of what may be used: limits in a column of their own."""
+
+    def cell(quota: Json) -> str:
+        status = quota.get("status") or {}
+        hard, used = status.get("hard") or {}, status.get("used") or {}
+        names = (name for name in sorted(hard) if name.startswith("limits.") is limits)
+        return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
+
+    return cell
+
+
 EVENTS = (
     TableColumn("Last Seen", _last_seen),
     plain("Type", _at("type")),
@@ -193,6 +205,12 @@ BY_PLURAL: dict[tuple[str, str], tuple[TableColumn, ...]] = {
     ("", "configmaps"): (NAME, plain("Data", _entries("data", "binaryData")), AGE),
     ("", "secrets"): (NAME, plain("Type", _at("type")), plain("Data", _entries("data")), AGE),
     ("", "serviceaccounts"): (NAME, AGE),
+    ("", "resourcequotas"): (
+        NAME,
+        plain("Request", _quota_cell(limits=False)),
+        plain("Limit", _quota_cell(limits=True)),
+        AGE,
+    ),
     ("coordination.k8s.io", "leases"): (NAME, plain("Holder", _at("spec", "holderIdentity")), AGE),
     ("networking.k8s.io", "networkpolicies"): (
         NAME,

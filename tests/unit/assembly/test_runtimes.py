@@ -1,0 +1,26 @@
+"""Which runtimes pods may choose: the backend, what the operator allows beside it, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandpool.assembly.machine import BackendName, MachineOptions, RuntimeName, runtimes_of
+
+
+@pytest.mark.parametrize(
+    ("backend", "allowed", "offered"),
+    [
+        ("namespaces", (), ["namespaces"]),
+        ("gvisor", (), ["gvisor"]),
+        ("process", (), ["process"]),
+        ("gvisor", ("namespaces",), ["gvisor", "namespaces"]),
+        ("namespaces", ("gvisor", "namespaces"), ["namespaces", "gvisor"]),
+    ],
+)
+def test_only_what_the_operator_named(
+    backend: BackendName, allowed: tuple[RuntimeName, ...], offered: list[str], tmp_path: Path
+) -> None:
+    options = MachineOptions(tmp_path, backend, runtimes=allowed)
+    assert [runtime.name for runtime in runtimes_of(options)] == offered
