@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
 from sandpool.assembly.controllers import ControllerOptions, Telling
@@ -39,6 +41,8 @@ from sandpool.local.apiserver.server import ApiServer, ServerOptions
 from sandpool.local.apiserver.streams.serving import PodStreams
 from sandpool.local.backends.base import Command
 from sandpool.local.collect import Collector
+from sandpool.local.disk.guard import DiskGuard
+from sandpool.local.disk.space import Disk, Level
 from sandpool.local.expiry import LIFETIME, EventExpiry
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
@@ -48,6 +52,7 @@ from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
+from sandpool.local.store.writer import Bounds
 from sandpool.local.volumes.options import VolumeOptions
 from sandpool.loop.clock import Clock, SystemClock
 from sandpool.model import times
@@ -58,6 +63,8 @@ from sandpool.version import __version__
 
 log = logger(__name__)
 
+MOST_ROOM = 32 * 1024 * 1024
+"""Bytes of the disk that the store itself holds, beyond what it needs, in its file and in its write-ahead log each."""
 NOTHING_RUNS = "the backend hollow starts no process in a pod, so there is nothing to reach"
 
 
@@ -76,6 +83,7 @@ class LocalOptions:
     events: bool = True  # whether controllers tell what they do as Events
     tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
+    disk_reserve: int | None = None  # bytes that are kept back for deletes and status; None: as the disk is large
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,7 @@ class StoreWatch:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self.writable = True
+        self.starved: Callable[[], object] = lambda: None  # a commit found no room on the disk
 
     def committed(self, commit: Commit) -> None:
         self.writable = True
@@ -103,6 +112,8 @@ class StoreWatch:
 
     def failed(self, error: StoreFailed) -> None:
         self.writable = False
+        if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            self.starved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +124,19 @@ class _Ground:
     store: Store
     objects: Objects
     watch: StoreWatch
+    guard: DiskGuard
 
 
 async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], stop: asyncio.Event) -> None:
     """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
     clock, telling = SystemClock(), Telling(tracer=options.tracer)
-    async with _ground(options.data_dir, clock, telling.metrics) as ground:
+    async with _ground(options, clock, telling.metrics) as ground:
         api = ForeseenApi(ground.objects)
         await remove_router_pod(api)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
         async with (
             beside(**_housekeeping(ground, clock, options)),
-            _node(options, api, clock, telling) as node,
+            _node(options, api, clock, telling, ground.guard) as node,
         ):
             control = _control(options, api, node, clock, telling)
             ground.objects.outright.granter = control.outright if control else None
@@ -139,7 +151,7 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
                 write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
                 if not stop.is_set():
                     await make_pools(api, options.pools)
-                    running = _running(options, server, way_in, clock)
+                    running = _running(options, server, way_in, clock, ground.guard.reserve)
                     ground.lock.publish(running)
                     ready(LocalCluster(api, running))
                 await stop.wait()
@@ -147,26 +159,40 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
 
 
 @asynccontextmanager
-async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
+async def _ground(options: LocalOptions, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
+    directory = options.data_dir
     directory.prepare()
     async with AsyncExitStack() as stack:
         lock = directory.take()
         stack.callback(lock.release)
         watch = StoreWatch(metrics)
-        store = await Store.open(SqliteLog(directory.store), observer=watch)
+        guard = DiskGuard(directory.root, directory.reserve, clock, options.disk_reserve)
+        await asyncio.to_thread(guard.open)
+        bounds = Bounds(room=min(guard.reserve // 8, MOST_ROOM))
+        store = await Store.open(SqliteLog(directory.store, bounds), observer=watch)
         stack.push_async_callback(store.close)
         objects = Objects(store, clock.now, NewUids())
+        watch.starved = guard.starved
         await ensure_namespaces(objects)
-        yield _Ground(lock, store, objects, watch)
+        guard.told = partial(_tell_room, objects)
+        guard.told(guard.disk)
+        metrics.show(guard.read)
+        yield _Ground(lock, store, objects, watch, guard)
+
+
+def _tell_room(objects: Objects, disk: Disk) -> None:
+    objects.room.why = disk.words if disk.level is Level.FULL else ""
 
 
 @asynccontextmanager
-async def _node(options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling) -> AsyncIterator[Machine | None]:
+async def _node(
+    options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling, guard: DiskGuard
+) -> AsyncIterator[Machine | None]:
     if options.backend == "none":
         yield None
         return
     chosen = MachineOptions(options.data_dir.node, options.backend, options.images, options.volumes)
-    async with machine(chosen, api, clock, telling.metrics) as node:
+    async with machine(chosen, api, clock, telling.metrics, guard) as node:
         yield node
 
 
@@ -259,6 +285,7 @@ def _housekeeping(ground: _Ground, clock: Clock, options: LocalOptions) -> dict[
         "collector": Collector(store, objects, clock).run(),
         "namespaces": NamespaceLife(store, objects, clock).run(),
         "expiry": EventExpiry(store, objects, clock, options.event_lifetime).run(),
+        "disk": ground.guard.run(),
     }
 
 
@@ -277,7 +304,7 @@ async def _listening(server: ApiServer, options: LocalOptions) -> AsyncIterator[
         await server.stop()
 
 
-def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock) -> Running:
+def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock, reserve: int) -> Running:
     return Running(
         pid=os.getpid(),
         api=server.url,
@@ -286,6 +313,7 @@ def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock
         version=__version__,
         backend=options.backend,
         router=way_in,
+        disk_reserve=reserve,
         started=times.seconds(clock.now()),
     )
 

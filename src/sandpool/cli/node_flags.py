@@ -28,6 +28,7 @@ NO_POOL = "none"
 UNHELD = ("process", "none")
 """Backends for which there are no first pools: their template promises walls, and here nothing would be between a sandbox and the machine."""
 MOST_MEMBERS = 10_000
+LEAST_RESERVE, MOST_RESERVE = 16 << 20, 64 << 30
 
 
 @Parameter(name="*")
@@ -68,6 +69,14 @@ class NodeFlags:
         bool,
         Parameter(negative="", help="As root: volumes that name a size are file systems of that size, in a file each."),
     ] = False
+    disk_reserve: Annotated[
+        str,
+        Parameter(
+            show_default=False,
+            help="Room kept back on the disk of the data directory, such as 512Mi: deletes and status are stored even when "
+            "sandboxes have filled it. 0 keeps none. Default: 1 % of the disk, from 256Mi to 1Gi.",
+        ),
+    ] = ""
 
     def arguments(self) -> list[str]:
         """The same again, for another run of the command."""
@@ -77,6 +86,7 @@ class NodeFlags:
             *(f"--allow-image-folder={path.absolute()}" for path in self.allow_image_folder),
             *(f"--insecure-registry={name}" for name in self.insecure_registry),
             *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
+            *([f"--disk-reserve={self.disk_reserve}"] if self.disk_reserve else []),
             *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
         ]
 
@@ -95,6 +105,20 @@ class NodeFlags:
                 "them, or create a template and a pool of your own with kubectl",
             )
         return FirstPools(dict(_sized(text) for text in self.pool), scale=True)
+
+    def reserve(self) -> int | None:
+        """Bytes; None if nothing was said. Exit for a mistake."""
+        from sandpool.model.quantities import QuantityError, parse
+
+        if not self.disk_reserve:
+            return None
+        try:
+            size = parse(self.disk_reserve).value
+        except QuantityError as error:
+            raise Exit(USAGE, f"--disk-reserve {self.disk_reserve}: {error}; write bytes, such as 512Mi") from error
+        if not 0 <= size <= MOST_RESERVE or 0 < size < LEAST_RESERVE:
+            raise Exit(USAGE, f"--disk-reserve {self.disk_reserve}: choose 0, or a size from 16Mi to 64Gi")
+        return size
 
     def images(self) -> ImageOptions:
         from urllib.request import getproxies

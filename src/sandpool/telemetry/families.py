@@ -44,6 +44,18 @@ CONTRACT_CLAIMS = Family(
     ("namespace", "sandbox_template", "launch_type", "warmpool_name", "pod_condition", "created_by"),
     counter=True,
 )
+DISK_FREE = Family(
+    "sandpool_disk_free_bytes", "Bytes that sandboxes may still take on the file system of the data directory.", ()
+)
+DISK_RESERVE = Family("sandpool_disk_reserve_bytes", "Bytes that are kept back for deletes and status.", ())
+DISK_RESERVE_HELD = Family("sandpool_disk_reserve_held_bytes", "How much of the reserve is there at the moment.", ())
+DISK_LEVEL = Family("sandpool_disk_level", "1 for how full the disk is: ok, pressure or full.", ("level",))
+DISK_EVICTIONS = Family(
+    "sandpool_disk_evictions",
+    "Pods that were evicted: past a limit of their own, or because the disk was nearly full.",
+    ("cause",),
+    counter=True,
+)
 ALL = (
     POOL_DESIRED,
     POOL_READY,
@@ -56,4 +68,9 @@ ALL = (
     SANDBOXES,
     CONTRACT_SANDBOXES,
     CONTRACT_CLAIMS,
+    DISK_FREE,
+    DISK_RESERVE,
+    DISK_RESERVE_HELD,
+    DISK_LEVEL,
+    DISK_EVICTIONS,
 )

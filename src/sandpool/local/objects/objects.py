@@ -41,6 +41,7 @@ from sandpool.local.objects.owners import settle_owners
 from sandpool.local.objects.patching import check_type, patched
 from sandpool.local.objects.placing import Placing
 from sandpool.local.objects.prepare import check_kind, check_names, settle_namespace, stamp
+from sandpool.local.objects.room import Room
 from sandpool.local.objects.scaling import scale_of, scaled
 from sandpool.local.objects.strategy import strategy_of
 from sandpool.local.objects.typed import Typed
@@ -80,6 +81,7 @@ class Objects:
         self._log = Acknowledged(store)
         self._memo = Memo()
         self._departed = Departed()
+        self.room = Room()
         self.typed = Typed()  # for whoever serves them in this process
         self.outright = JointWrite(store, self._log, self.typed)
 
@@ -129,6 +131,8 @@ class Objects:
             if options.dry_run:
                 value = msgspec.json.encode(document)
                 return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
+            if self.room.why:
+                self.room.check_new()
             if resource is kinds.CLAIMS:
                 served = await self.outright.create(key, document)
                 if served is not None:
@@ -261,6 +265,8 @@ class Objects:
         elif options.dry_run:
             written = self._told(_preview(record, document))
         else:
+            if self.room.why:
+                self.room.check_change(record, document, change.subresource)
             written = self._log.put(record.key, record.revision, document)
         return self._windowed(resource, written) if change.subresource == "scale" else written, warnings
 

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from pathlib import Path
 
+from sandpool.local.store.allocation import HeldRoom
 from sandpool.local.store.checkpoint import Checkpointer
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit, Loaded, Sink, Unit
@@ -46,6 +47,7 @@ class SqliteLog:
         self._loop: asyncio.AbstractEventLoop
         self._connection: sqlite3.Connection
         self._checkpointer: Checkpointer
+        self._room: HeldRoom
         self._writer: Writer
         self._thread: threading.Thread
         self._stopped: asyncio.Future[None]
@@ -58,12 +60,15 @@ class SqliteLog:
 
     def _open(self) -> Loaded:
         connection = open_store(self._path, self._bounds.wait)
+        room = HeldRoom(self._path, self._bounds.room)
         try:
             loaded = load(self._path, connection, self._bounds.window)
-            checkpointer = Checkpointer(self._path, self._bounds.checkpoint, self._bounds.wal)
+            checkpointer = Checkpointer(self._path, self._bounds.checkpoint, self._bounds.wal, room)
         except BaseException:
             connection.close()
+            room.close()
             raise
+        self._room = room
         self._connection, self._checkpointer = connection, checkpointer
         self._writer = Writer(connection, checkpointer, self._bounds, loaded.floor)
         self._thread = threading.Thread(target=self._run, name="sandpool-writer", daemon=True)
@@ -98,6 +103,7 @@ class SqliteLog:
         finally:
             self._checkpointer.close()
             self._connection.close()  # the last one out copies the rest and removes the write-ahead log
+            self._room.close()
             self._post(self._stop)
 
     def _committed(self, commit: Commit) -> None:

@@ -23,6 +23,7 @@ X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # cgroup, uts, ipc, user, pid, net, mount
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423
+PUNCH_HOLE = 2
 QUERY_PERSONALITY = 0xFFFFFFFF
 
 Instruction = tuple[int, int, int, int]
@@ -87,11 +88,18 @@ def _prlimit() -> list[Instruction]:
     return [_argument(0), (JUMP_EQUAL, 0, 1, 0), _ALLOW, _refuse(errno.EPERM)]
 
 
+def _fallocate() -> list[Instruction]:
+    """It takes any amount of disk in no time, before anybody can measure it. Giving room back is allowed; a C library whose call
+    is answered like this writes instead, as on the file systems that know no such call."""
+    return [_argument(1), (JUMP_SET, 0, 1, PUNCH_HOLE), _ALLOW, _refuse(errno.EOPNOTSUPP)]
+
+
 def instructions(machine: Architecture) -> list[Instruction]:
     # The C library asks for clone3 first and takes ENOSYS for "not here": its flags are in memory, where no filter sees them.
     judged = {
         "clone": _clone(), "clone3": [_refuse(errno.ENOSYS)], "socket": _socket(), "socketpair": _socket(),
         "ioctl": _ioctl(), "personality": _personality(), "prlimit64": _prlimit(),
+        "fallocate": _fallocate(),
     }  # fmt: skip
     program: list[Instruction] = [(LOAD, 0, 0, ARCH), (JUMP_EQUAL, 1, 0, machine.audit), (RETURN, 0, 0, KILL)]
     program.append((LOAD, 0, 0, NUMBER))

@@ -19,6 +19,7 @@ from sandpool.local.backends.namespaces.forked import (
     frames,
     identity,
     kernel,
+    measure,
     namespaces,
     removal,
     rootfs,
@@ -67,6 +68,8 @@ def _work(sock: socket.socket, order: Message, files: list[int], boxd: Boxd | No
             removal.remove_cgroups(order["cgroups"])
             removal.empty(order["folder"], itself=order["itself"])
             frames.send(sock, {"done": True})
+        case "measure":
+            frames.send(sock, {"done": True, "bytes": measure.measure(order["folders"])})
         case "container":
             _become_container(sock, order, files, boxd, program)
 
