@@ -35,6 +35,7 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 WHAT_TO_DO = "delete sandboxes, images or other files"
 LIMIT, PRESSURE = "limit", "pressure"
+_AGAIN = 5.0  # seconds after which pods are thought of, also while nothing is taken from the disk
 _SHORT = 1 << 20  # of the reserve: file systems round
 
 
@@ -66,6 +67,7 @@ class DiskGuard:
         self._taken = 0  # bytes that left the free space since the start, whatever came back
         self._before: tuple[float, int] | None = None  # the last look: when, and how much was free
         self._rate = 0.0
+        self._again_at = 0.0
         self._low_since = 0.0
         self._pruned = self._pruning = False
         self._wake = asyncio.Event()
@@ -148,8 +150,9 @@ class DiskGuard:
         self._before = (now, found.free)
         self._see(found)
         self._refill()
-        if quiet and self.disk.level is Level.OK:
+        if quiet and self.disk.level is Level.OK and now < self._again_at:
             return Plan()  # nobody can have come nearer to a limit
+        self._again_at = now + _AGAIN
         self._follow(now)
         self._taken += fell  # after new pods were seen: it may be theirs
         plan = decide(self._view(found, now))
