@@ -67,10 +67,10 @@ def test_a_full_disk_refuses_what_grows_and_stores_what_makes_room(cluster: Clus
     until(lambda: pressed(cluster) == "True", "and so does the node")
     shown = sandpool("status", *cluster.flag).stdout
     assert "disk full" in shown
-    with pytest.raises(Unavailable, match="disk full.*nothing new is stored.*delete") as refused:
+    with pytest.raises(Unavailable, match=r"disk full.*nothing new is stored.*delete") as refused:
         cluster.request("POST", MAPS, a_map("more"))
     assert refused.value.causes[0].reason == "DiskFull"
-    with pytest.raises(Unavailable, match="disk full.*nothing that grows"):
+    with pytest.raises(Unavailable, match=r"disk full.*nothing that grows"):
         cluster.request("PUT", f"{MAPS}/m0", a_map("m0", 4000))
     cluster.request("PUT", f"{MAPS}/m0", a_map("m0", 1000))
     marked = cluster.request("DELETE", f"{MAPS}/held")
@@ -126,7 +126,7 @@ def test_a_start_on_a_full_disk(cluster: Cluster, disk: Path) -> None:
     cluster.up("--backend", "hollow", "--no-pool", "--disk-reserve", "64Mi")
     assert cluster.status()["disk"]["level"] == "full"
     cluster.request("DELETE", f"{MAPS}/kept")
-    with pytest.raises(Unavailable, match="disk full"):
+    with pytest.raises(Unavailable, match=r"disk full"):
         cluster.request("POST", CLAIMS, {"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim", "metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "python"}}})  # fmt: skip
 
 

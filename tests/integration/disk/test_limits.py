@@ -23,6 +23,20 @@ LIMIT = 300 * MIB
 DISK = 2200 * MIB
 
 WRITES = "import os; b = bytes(1 << 20)\n"
+# Pieces of a third of the limit: each is out of every table of files as soon as it is written.
+QUEUE = """
+import array, socket, time
+pair = socket.socketpair
+kept = []
+def send(s, f): s.sendmsg([b"y"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [f.fileno()]))])
+def pieces(hide):
+    for n in range(14):
+        with open("/big", "wb", 0) as f:
+            os.unlink("/big")
+            for i in range(100): f.write(b)
+            hide(f)
+    time.sleep(1000)
+"""
 ATTEMPTS = {
     "one large file": WRITES + "f = open('/big', 'wb', 0)\nwhile True: f.write(b)",
     "a file without a name": WRITES + "f = open('/big', 'wb', 0); os.unlink('/big')\nwhile True: f.write(b)",
@@ -34,6 +48,24 @@ ATTEMPTS = {
     + "while True: f.write(b)",
     "several processes": WRITES
     + "for n in range(3): os.fork()\nf = open(f'/big{os.getpid()}', 'wb', 0)\nwhile True: f.write(b)",
+    "files in the queue of a socket": WRITES + QUEUE + "a, c = pair()\na.send(b'x')\npieces(lambda f: send(a, f))",
+    "files in queues of sockets in queues": WRITES
+    + QUEUE
+    + """
+def hide(f):
+    a, c = pair(); d, e = pair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    send(a, f); send(d, c); kept.extend((a, d, e))
+    c.close()
+pieces(hide)
+""",
+    "files in connections that nobody accepts": WRITES
+    + QUEUE
+    + """
+l = socket.socket(socket.AF_UNIX); l.bind("/l"); l.listen(100)
+def hide(f):
+    a = socket.socket(socket.AF_UNIX); a.connect("/l"); send(a, f); kept.append(a)
+pieces(hide)
+""",
     "a mapped file without a name": WRITES
     + "import mmap\nf = open('/big', 'wb+', 0); os.ftruncate(f.fileno(), 4 << 30); os.unlink('/big')\n"
     + "m = mmap.mmap(f.fileno(), 4 << 30); f.close()\nfor i in range(4096): m[i << 20:(i + 1) << 20] = b\n",
