@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.kube.errors import SandpoolError, Unavailable
+from sandpool.kube.errors import InsufficientStorage, SandpoolError, Unavailable
 from support.cluster import CLAIMS, Cluster, sandpool, stop
 from support.small_disk import MIB, fill, small_disk
 
@@ -21,6 +21,10 @@ pytestmark = [
 ]
 MAPS = "/api/v1/namespaces/default/configmaps"
 NODE = "/api/v1/nodes/local"
+GROUP = "extensions.agents.x-k8s.io"
+TEMPLATES = f"/apis/{GROUP}/v1beta1/namespaces/default/sandboxtemplates"
+POOLS = f"/apis/{GROUP}/v1beta1/namespaces/default/sandboxwarmpools"
+BOXES = "/apis/agents.x-k8s.io/v1beta1/namespaces/default/sandboxes"
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -67,10 +71,10 @@ def test_a_full_disk_refuses_what_grows_and_stores_what_makes_room(cluster: Clus
     until(lambda: pressed(cluster) == "True", "and so does the node")
     shown = sandpool("status", *cluster.flag).stdout
     assert "disk full" in shown
-    with pytest.raises(Unavailable, match=r"disk full.*nothing new is stored.*delete") as refused:
+    with pytest.raises(InsufficientStorage, match=r"disk full.*nothing new is stored.*delete") as refused:
         cluster.request("POST", MAPS, a_map("more"))
     assert refused.value.causes[0].reason == "DiskFull"
-    with pytest.raises(Unavailable, match=r"disk full.*nothing that grows"):
+    with pytest.raises(InsufficientStorage, match=r"disk full.*nothing that grows"):
         cluster.request("PUT", f"{MAPS}/m0", a_map("m0", 4000))
     cluster.request("PUT", f"{MAPS}/m0", a_map("m0", 1000))
     marked = cluster.request("DELETE", f"{MAPS}/held")
@@ -98,6 +102,9 @@ def test_no_pod_is_started_and_all_say_why(cluster: Cluster, disk: Path) -> None
         return bool(waiting) and waiting[0].get("reason") == "DiskPressure" and "disk" in waiting[0]["message"]
 
     until(waits, "the pod says what it waits for")
+    box = {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": "b"}, "spec": {"podTemplate": {"spec": pod["spec"]}}}  # fmt: skip
+    cluster.request("POST", BOXES, box)
+    until(lambda: "disk pressure" in _said(cluster, f"{BOXES}/b"), "the sandbox says it as well")
     (disk / "hog").unlink()
     until(lambda: cluster.request("GET", f"{PODS}/p")["status"].get("phase") == "Running", "it runs when there is room")
 
@@ -126,14 +133,37 @@ def test_a_start_on_a_full_disk(cluster: Cluster, disk: Path) -> None:
     cluster.up("--backend", "hollow", "--no-pool", "--disk-reserve", "64Mi")
     assert cluster.status()["disk"]["level"] == "full"
     cluster.request("DELETE", f"{MAPS}/kept")
-    with pytest.raises(Unavailable, match=r"disk full"):
+    with pytest.raises(InsufficientStorage, match=r"disk full"):
         cluster.request("POST", CLAIMS, {"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim", "metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "python"}}})  # fmt: skip
+
+
+def test_a_pool_on_a_full_disk_says_why_it_does_not_fill(cluster: Cluster, disk: Path) -> None:
+    spec = {"containers": [{"name": "main", "image": "host"}]}
+    template = {"apiVersion": f"{GROUP}/v1beta1", "kind": "SandboxTemplate", "metadata": {"name": "t"}, "spec": {"podTemplate": {"spec": spec}}}  # fmt: skip
+    cluster.request("POST", TEMPLATES, template)
+    pool = {"apiVersion": f"{GROUP}/v1beta1", "kind": "SandboxWarmPool", "metadata": {"name": "w"}, "spec": {"replicas": 0, "sandboxTemplateRef": {"name": "t"}}}  # fmt: skip
+    cluster.request("POST", POOLS, pool)
+    fill(disk / "hog", leave=0)
+    until(lambda: cluster.status()["disk"]["level"] == "full", "status says that it is full")
+    made = cluster.request("GET", f"{POOLS}/w")
+    cluster.request("PUT", f"{POOLS}/w", {**made, "spec": {**made["spec"], "replicas": 2}})
+    until(lambda: "disk full" in _said(cluster, f"{POOLS}/w"), "the pool says why")
+    (disk / "hog").unlink()
+    until(
+        lambda: cluster.request("GET", f"{POOLS}/w")["status"].get("readyReplicas") == 2, "it fills when there is room"
+    )
+
+
+def _said(cluster: Cluster, path: str) -> str:
+    """What its conditions say."""
+    conditions = cluster.request("GET", path).get("status", {}).get("conditions", ())
+    return "; ".join(one.get("message", "") for one in conditions)
 
 
 def _stored(cluster: Cluster, name: str) -> bool:
     try:
         cluster.request("POST", MAPS, a_map(name))
-    except Unavailable:
+    except InsufficientStorage:
         return False
     return True
 

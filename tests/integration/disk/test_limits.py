@@ -127,7 +127,6 @@ async def test_whoever_writes_too_much_is_evicted_soon(node: PodsNode, how: str)
     assert pod["status"]["message"] == "Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. "
     assert [one["state"]["terminated"]["exitCode"] for one in pod["status"]["containerStatuses"]] == [137]
     assert any(reason == "Evicted" for _, reason, *_ in node.heard.heard), node.heard.heard
-    print(how, taken >> 20)
     assert taken <= LIMIT + allowance(LIMIT), f"{taken >> 20} MiB"
     async with asyncio.timeout(30):  # and its files are gone, while the pod is still there to be looked at
         while _free(node.folder) < free - 32 * MIB:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from sandpool.kube.errors import Cause, Unavailable
+from sandpool.kube.errors import Cause, InsufficientStorage
 from sandpool.local.objects.document import Document
 from sandpool.local.store.record import Record
 
@@ -31,6 +31,6 @@ class Room:
         if len(msgspec.json.encode(document)) > len(record.value) + grows:
             raise self._refusal("nothing that grows is stored")
 
-    def _refusal(self, consequence: str) -> Unavailable:
+    def _refusal(self, consequence: str) -> InsufficientStorage:
         text = f"{self.why}; {consequence} until there is room: delete sandboxes, images or other files on it"
-        return Unavailable(text, causes=(Cause("DiskFull", self.why),))
+        return InsufficientStorage(text, causes=(Cause("DiskFull", self.why),))
