@@ -35,8 +35,21 @@ def test_pools(flags: NodeFlags, wanted: FirstPools, arguments: list[str]) -> No
 
 
 @pytest.mark.parametrize(
+    ("text", "size", "arguments"),
+    [("", None, []), ("0", 0, ["--disk-reserve=0"]), ("512Mi", 512 << 20, ["--disk-reserve=512Mi"])],
+)
+def test_reserve(text: str, size: int | None, arguments: list[str]) -> None:
+    flags = NodeFlags(disk_reserve=text)
+    assert flags.reserve() == size
+    assert [one for one in flags.arguments() if "reserve" in one] == arguments
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--disk-reserve", "lots"], "--disk-reserve lots: "),
+        (["--disk-reserve", "1Mi"], "--disk-reserve 1Mi: choose 0, or a size from 16Mi to 64Gi"),
+        (["--disk-reserve", "100Gi"], "--disk-reserve 100Gi: choose 0, or a size from 16Mi to 64Gi"),
         (
             ["--pool", "python"],
             "--pool python: write NAME=N, such as python=3, with a number of members from 0 to 10000",

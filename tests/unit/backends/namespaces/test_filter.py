@@ -88,6 +88,9 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("personality", (0xFFFFFFFF,), ALLOW),
         ("personality", (0,), ALLOW),
         ("personality", (0x0040000,), ERROR | errno.EPERM),
+        ("fallocate", (3, 0, 0, 1 << 40), ERROR | errno.EOPNOTSUPP),
+        ("fallocate", (3, 1, 0, 1 << 40), ERROR | errno.EOPNOTSUPP),
+        ("fallocate", (3, 3, 0, 1 << 40), ALLOW),  # gives room back
         ("prlimit64", (0, 7, 1, 0), ALLOW),
         ("prlimit64", (1, 7, 1, 0), ERROR | errno.EPERM),
     ],
