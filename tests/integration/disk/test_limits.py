@@ -46,6 +46,10 @@ ATTEMPTS = {
     "fallocate": WRITES
     + "f = open('/big', 'wb', 0)\ntry: os.posix_fallocate(f.fileno(), 0, 1800 << 20)\nexcept OSError: pass\n"
     + "while True: f.write(b)",
+    "fallocate by its old name": WRITES
+    + "import fcntl, struct\nf = open('/big', 'wb', 0)\n"
+    + "try: fcntl.ioctl(f, 0x4030582A, struct.pack('hhqqiI4i', 0, 0, 0, 1800 << 20, 0, 0, 0, 0, 0, 0))\n"
+    + "except OSError: pass\nwhile True: f.write(b)",
     "several processes": WRITES
     + "for n in range(3): os.fork()\nf = open(f'/big{os.getpid()}', 'wb', 0)\nwhile True: f.write(b)",
     "files in the queue of a socket": WRITES + QUEUE + "a, c = pair()\na.send(b'x')\npieces(lambda f: send(a, f))",

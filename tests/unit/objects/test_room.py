@@ -47,6 +47,6 @@ async def test_status_may_say_more(b: Bench) -> None:
     b.objects.room.why = FULL
     more = merge_patch({"status": {"message": "x" * 5000}})
     await b.objects.patch(kinds.PODS, "default", "p", more, subresource="status")
+    much = merge_patch({"status": {"message": "x" * 50_000}})
     with pytest.raises(InsufficientStorage):
-        much = merge_patch({"status": {"message": "x" * 50_000}})
         await b.objects.patch(kinds.PODS, "default", "p", much, subresource="status")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -41,7 +42,8 @@ class Ballast:
                 os.ftruncate(file, self._size)
             allocate(file, 0, self._size, beyond_end=False)
         except OSError:  # no room, or a file system that cannot: then the thresholds alone keep it free
-            os.ftruncate(file, held)
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, held)
             return False
         finally:
             os.close(file)
@@ -50,7 +52,8 @@ class Ballast:
     def release(self, size: int | None = None) -> None:
         """Gives so much of it back, or all of it."""
         left = 0 if size is None else max(0, self.held - size)
-        if left:
-            os.truncate(self._path, left)
-        else:
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if left:
+                os.truncate(self._path, left)
+            else:
+                self._path.unlink()

@@ -213,6 +213,7 @@ class DiskGuard:
             kept.measuring,
             kept.frozen,
             kept.evicted or kept.pod.leaving,
+            not kept.measured and not kept.pod.began_empty,
             kept.measured and kept.at >= self._low_since and taken < GRAIN,
         )
 

@@ -35,6 +35,7 @@ class PodFacts:
     measuring: bool = False
     frozen: bool = False
     leaving: bool = False
+    unknown: bool = False  # it may have files from before, and was never measured
     fresh: bool = False  # measured since the pressure began, and nothing much was taken since
 
     @property
@@ -87,7 +88,7 @@ def decide(view: View) -> Plan:
 
 
 def _due(pod: PodFacts, low: bool) -> bool:
-    if low and not pod.fresh:
+    if pod.unknown or (low and not pod.fresh):
         return True
     if pod.slack is None or pod.taken <= 0:
         return False

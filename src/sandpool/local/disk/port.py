@@ -18,6 +18,11 @@ class Occupant(Protocol):
     def limits(self) -> Limits: ...
 
     @property
+    def began_empty(self) -> bool:
+        """Nothing was there when it started; one that runs again may have files from before."""
+        ...
+
+    @property
     def leaving(self) -> bool:
         """It is being taken away already."""
         ...

@@ -131,7 +131,7 @@ class PodsBackend:
 
     def occupants(self) -> Iterable[Occupant]:
         """Its pods, for whoever watches the disk."""
-        return [pod.storage for pod in self._pods.values() if pod.room.made]
+        return [pod.storage for pod in self._pods.values()]
 
     async def start(self, workload: Workload) -> None:
         if workload.uid in self._pods:

@@ -29,6 +29,8 @@ class PodStorage:
         self._pod = pod
         self.uid: Uid = pod.workload.uid
         self.limits = storage_limits(pod.workload)
+        self.began_empty = pod.workload.was is None
+        self._last = Used()
 
     @property
     def leaving(self) -> bool:
@@ -36,6 +38,8 @@ class PodStorage:
 
     async def measure(self, *, thorough: bool) -> Used:
         pod = self._pod
+        if not pod.room.made:
+            return self._last  # nothing runs that could write
         sandbox, folder = pod.room.there(), pod.room.folder
         layers = await pod.threads.run(partial(layer_folders, folder.path, tuple(pod.slots)))
         volumes = self._paths(EmptyDir)
@@ -45,12 +49,13 @@ class PodStorage:
         unnamed = await pod.threads.run(
             partial(hidden, await sandbox.processes(), pod.workload.uid, pod.room.folder.path)
         )
-        return Used(
+        self._last = Used(
             {name: sum(sizes.get(path, 0) for path in paths) for name, paths in layers.items()},
             {name: sizes.get(path, 0) for name, path in volumes.items()},
             unnamed,
             sum(max(0, sizes.get(path, 0) - self._size(name)) for name, path in claims.items()),
         )
+        return self._last
 
     def _paths(self, kind: type[EmptyDir] | type[Claim]) -> Mapping[str, Path]:
         """Of its volumes of one kind that are on disk."""

@@ -23,6 +23,7 @@ X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # cgroup, uts, ipc, user, pid, net, mount
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423
+RESERVE_SPACE, RESERVE_SPACE_64, ZERO_RANGE = 0x40305828, 0x4030582A, 0x40305839  # the same as fallocate, by ioctl
 PUNCH_HOLE = 2
 QUERY_PERSONALITY = 0xFFFFFFFF
 
@@ -62,14 +63,18 @@ def _socket() -> list[Instruction]:
 
 
 def _ioctl() -> list[Instruction]:
-    """Nobody types into somebody else's terminal or changes what a terminal's line is."""
+    """Nobody types into somebody else's terminal or changes what a terminal's line is; and none of the old names of fallocate."""
     return [
         _argument(1),
-        (JUMP_EQUAL, 3, 0, TIOCSTI),
-        (JUMP_EQUAL, 2, 0, TIOCLINUX),
-        (JUMP_EQUAL, 1, 0, TIOCSETD),
+        (JUMP_EQUAL, 6, 0, TIOCSTI),
+        (JUMP_EQUAL, 5, 0, TIOCLINUX),
+        (JUMP_EQUAL, 4, 0, TIOCSETD),
+        (JUMP_EQUAL, 4, 0, RESERVE_SPACE),
+        (JUMP_EQUAL, 3, 0, RESERVE_SPACE_64),
+        (JUMP_EQUAL, 2, 0, ZERO_RANGE),
         _ALLOW,
         _refuse(errno.EPERM),
+        _refuse(errno.EOPNOTSUPP),
     ]
 
 
