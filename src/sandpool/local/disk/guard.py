@@ -35,6 +35,7 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 WHAT_TO_DO = "delete sandboxes, images or other files"
 LIMIT, PRESSURE = "limit", "pressure"
+_AT_ONCE = 16  # pods that are measured
 _AGAIN = 5.0  # seconds after which pods are thought of, also while nothing is taken from the disk
 _SHORT = 1 << 20  # of the reserve: file systems round
 
@@ -71,6 +72,7 @@ class DiskGuard:
         self._low_since = 0.0
         self._pruned = self._pruning = False
         self._wake = asyncio.Event()
+        self._measuring = asyncio.Semaphore(_AT_ONCE)
         self.pods: Callable[[], Iterable[Occupant]] = tuple
         self.prune: Callable[[], Awaitable[object]] | None = None
         self._moved = asyncio.Event()
@@ -245,7 +247,9 @@ class DiskGuard:
     async def _measure(self, kept: _Kept) -> None:
         began, mark = self._clock.monotonic(), self._taken
         try:
-            used = await kept.pod.measure(thorough=self.disk.level is not Level.OK)
+            async with self._measuring:
+                await self._freeze(kept)
+                used = await kept.pod.measure(thorough=self.disk.level is not Level.OK)
         except NodeError as error:
             log.warning("the storage of a pod is not measured", pod=kept.pod.uid, error=error.message)
             used = kept.used

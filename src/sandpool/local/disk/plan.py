@@ -2,7 +2,8 @@
 
 Measuring a pod is a walk through all its files, too slow to be done all the time; how much is free on the whole file system is one cheap
 call. So a pod is measured only when so much has been taken from the file system since it was last measured that it could be past a
-limit. One that may already be well past it is frozen while it is measured, so that it gains nothing by being large.
+limit. It is frozen meanwhile: it gains nothing by being large, and cannot carry files from where nobody has looked yet to where
+somebody has.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def decide(view: View) -> Plan:
     measure = [pod.uid for pod in view.pods if not pod.measuring and not pod.leaving and _due(pod, low)]
     victim = None if busy or measure or view.pruning else _largest(view)
     settling = busy or bool(measure) or victim is not None
-    held = {pod.uid for pod in view.pods if not pod.leaving and ((racing and settling) or _suspect(pod, measure))}
+    looked_at = {*measure, *(pod.uid for pod in view.pods if pod.measuring)}
+    held = {pod.uid for pod in view.pods if not pod.leaving and ((racing and settling) or pod.uid in looked_at)}
     return Plan(
         freeze=tuple(pod.uid for pod in view.pods if pod.uid in held and not pod.frozen),
         thaw=tuple(pod.uid for pod in view.pods if pod.frozen and pod.uid not in held and not pod.leaving),
@@ -95,13 +97,6 @@ def _due(pod: PodFacts, low: bool) -> bool:
     if pod.taken >= max(pod.slack, min(GRAIN, pod.allowance // 16)):
         return True
     return pod.age >= OLD + 20 * pod.cost
-
-
-def _suspect(pod: PodFacts, measure: Sequence[Uid]) -> bool:
-    """It is being measured, or about to be, and may be well past its limit by now."""
-    if pod.slack is None or not (pod.measuring or pod.uid in measure):
-        return False
-    return pod.taken >= max(0, pod.slack) + pod.allowance // 8
 
 
 def _largest(view: View) -> Uid | None:

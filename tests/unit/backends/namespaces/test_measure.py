@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 from sandpool.local.backends.namespaces.forked.measure import DEEPEST, TOO_DEEP, measure
@@ -46,3 +47,17 @@ def test_nobody_hides_in_depth(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     assert size(tmp_path) == [TOO_DEEP]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_files_to_open_it_is_too_deep(tmp_path: Path) -> None:
+    """What cannot be looked into must not count as nothing."""
+    here = tmp_path
+    for _ in range(60):
+        here /= "d"
+    here.mkdir(parents=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
+    try:
+        assert size(tmp_path) == [TOO_DEEP]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
