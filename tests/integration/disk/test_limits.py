@@ -43,6 +43,9 @@ ATTEMPTS = {
     "many small files": WRITES + "i = 0\nwhile True:\n  open(f'/f{i}', 'wb').write(b[:65536]); i += 1",
     "an unreadable folder": WRITES
     + "os.mkdir('/d'); f = open('/d/big', 'wb', 0); os.chmod('/d', 0)\nwhile True: f.write(b)",
+    "files that move about": WRITES
+    + "os.makedirs('/a/x'); os.mkdir('/b'); f = open('/a/x/big', 'wb', 0)\nif os.fork():\n  while True: f.write(b)\n"
+    + "while True: os.rename('/a/x', '/b/x'); os.rename('/b/x', '/a/x')",
     "fallocate": WRITES
     + "f = open('/big', 'wb', 0)\ntry: os.posix_fallocate(f.fileno(), 0, 1800 << 20)\nexcept OSError: pass\n"
     + "while True: f.write(b)",

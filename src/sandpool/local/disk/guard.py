@@ -86,7 +86,8 @@ class DiskGuard:
         self._ballast.hold()
         if space.look(self._folder).free < self.reserve // 8:
             self._ballast.release()
-        self._see(self._look())
+        found = self._look()
+        self.disk = Disk(space.level(found, self.reserve, Level.OK), found, self.reserve)
 
     def starved(self) -> None:
         """A commit failed for lack of room: the store gets a quarter of the reserve, and each time another one."""
@@ -108,6 +109,7 @@ class DiskGuard:
             await self._moved.wait()
 
     async def run(self) -> None:
+        self._tell()
         try:
             while True:
                 plan = self._step()
@@ -171,10 +173,13 @@ class DiskGuard:
         if new is Level.OK:
             self._pruned = False
             log.info("the disk has room again", free=found.free)
-        else:
-            log.warning(self.disk.words, free=found.free, reserve=self.reserve)
+        self._tell()
         self._moved.set()
         self.told(self.disk)
+
+    def _tell(self) -> None:
+        if self.disk.words:
+            log.warning(self.disk.words, free=self.disk.space.free, reserve=self.reserve)
 
     def _refill(self) -> None:
         if self.disk.level is Level.OK and self._ballast.missing > _SHORT and self.disk.space.free > self.reserve * 2:
