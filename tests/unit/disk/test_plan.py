@@ -14,7 +14,7 @@ from sandpool.model.metadata import Uid
 RESERVE = GIB
 POD = PodFacts(Uid("a"), slack=10 * GIB)
 ROOM = View(Level.OK, 100 * GIB, RESERVE)
-LOW = View(Level.PRESSURE, RESERVE - 1, RESERVE, pruned=True)
+LOW = View(Level.PRESSURE, RESERVE - 1, RESERVE, pruned=True, worth=RESERVE // 64)
 
 
 def plan(*pods: PodFacts, view: View = ROOM) -> Plan:

@@ -176,9 +176,9 @@ class Sandbox(Protocol):
         """The opposite; one that is paused stays so."""
         ...
 
-    async def measure(self, folders: Sequence[Path]) -> list[int]:
-        """Bytes on disk below each of these folders of the machine, whoever the files belong to. One too deep to be measured
-        counts as TOO_DEEP, more than any limit."""
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
+        """Bytes on disk and inodes below each of these folders of the machine, whoever the files belong to. One too deep to be
+        measured counts as more than any limit. Inodes may be 0 where nobody counts them."""
         ...
 
     async def processes(self) -> Collection[int]:

@@ -36,6 +36,8 @@ log = logger(__name__)
 WHAT_TO_DO = "delete sandboxes, images or other files"
 LIMIT, PRESSURE = "limit", "pressure"
 _AT_ONCE = 16  # pods that are measured
+_PATIENCE = 5  # failures to measure a pod
+_PAUSE = 1.0  # seconds between them
 _AGAIN = 5.0  # seconds after which pods are thought of, also while nothing is taken from the disk
 _SHORT = 1 << 20  # of the reserve: file systems round
 
@@ -50,6 +52,7 @@ class _Kept:
     used: Used = field(default_factory=Used)
     cost: float = 0.0
     measured: bool = False
+    failures: int = 0  # in a row
     measuring: bool = False
     frozen: bool = False
     evicted: bool = False
@@ -203,11 +206,13 @@ class DiskGuard:
         low = self.disk.level is not Level.OK
         pods = [self._facts(uid, kept, now) for uid, kept in self._kept.items() if low or kept.pod.limits.any]
         pruned = self._pruned or self.prune is None
-        return View(self.disk.level, found.free, self.reserve, self._rate, pods, self._pruning, pruned)
+        worth = found.inodes // 6400 if self.disk.short_of_inodes else self.reserve // 64
+        return View(self.disk.level, found.free, self.reserve, self._rate, pods, self._pruning, pruned, worth)
 
     def _facts(self, uid: Uid, kept: _Kept, now: float) -> PodFacts:
         slack, allowance = nearest(kept.used, kept.pod.limits)
         taken = self._taken - kept.mark
+        inodes = self.disk.short_of_inodes
         return PodFacts(
             uid,
             slack,
@@ -215,8 +220,8 @@ class DiskGuard:
             taken,
             now - kept.at,
             kept.cost,
-            kept.used.total + kept.used.beyond,
-            kept.pod.limits.request,
+            kept.used.inodes if inodes else kept.used.total + kept.used.beyond,
+            0 if inodes else kept.pod.limits.request,
             kept.measuring,
             kept.frozen,
             kept.evicted or kept.pod.leaving,
@@ -256,16 +261,25 @@ class DiskGuard:
                 await self._freeze(kept)
                 used = await kept.pod.measure(thorough=self.disk.level is not Level.OK)
         except NodeError as error:
-            log.warning("the storage of a pod is not measured", pod=kept.pod.uid, error=error.message)
-            used = kept.used
+            await self._not_measured(kept, error)
+            return
         finally:
             kept.measuring = False
             self._wake.set()
-        kept.used, kept.at, kept.mark, kept.measured = used, began, mark, True
+        kept.used, kept.at, kept.mark, kept.measured, kept.failures = used, began, mark, True, 0
         kept.cost = self._clock.monotonic() - began
         why = why_evicted(used, kept.pod.limits)
         if why and not kept.evicted:
             self._evict(kept, why, LIMIT)
+
+    async def _not_measured(self, kept: _Kept, error: NodeError) -> None:
+        """It stays frozen and due, and is tried again. Nobody stays because he cannot be measured."""
+        kept.failures += 1
+        log.warning("the storage of a pod is not measured", pod=kept.pod.uid, error=error.message)
+        if kept.failures >= _PATIENCE and not kept.evicted and not kept.pod.leaving:
+            self._evict(kept, f"Pod ephemeral local storage usage cannot be measured: {error.message}. ", LIMIT)
+        else:
+            await self._clock.sleep(_PAUSE)
 
     def _evict(self, kept: _Kept, message: str, why: str) -> None:
         kept.evicted = True

@@ -32,6 +32,7 @@ class Used:
     volumes: Mapping[str, int] = field(default_factory=dict)
     hidden: int = 0
     beyond: int = 0  # of persistent volumes, above their size
+    inodes: int = 0
 
     @property
     def total(self) -> int:

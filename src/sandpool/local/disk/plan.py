@@ -31,7 +31,7 @@ class PodFacts:
     taken: int = 0  # from the file system, by anybody, since it was last measured
     age: float = 0.0  # seconds since then
     cost: float = 0.0  # seconds that it took
-    used: int = 0  # ephemeral bytes
+    used: int = 0  # ephemeral bytes; where inodes are short, inodes
     request: int = 0
     measuring: bool = False
     frozen: bool = False
@@ -53,6 +53,7 @@ class View:
     pods: Sequence[PodFacts] = ()
     pruning: bool = False
     pruned: bool = False  # since the pressure began
+    worth: int = 1  # who uses less than that is not evicted for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,7 @@ def _largest(view: View) -> Uid | None:
     """Whoever is furthest above what it requested; those that take next to nothing stay, because it would not help."""
     if view.level is Level.OK:
         return None
-    worth = max(view.reserve // 64, 1)
-    found = [pod for pod in view.pods if pod.used >= worth]
+    found = [pod for pod in view.pods if pod.used >= max(view.worth, 1)]
     return max(found, key=lambda pod: (pod.excess > 0, pod.excess, pod.uid)).uid if found else None
 
 

@@ -12,7 +12,7 @@ KIB = 1024
 
 
 def size(*folders: Path) -> list[int]:
-    return measure([str(folder) for folder in folders])
+    return [used for used, _ in measure([str(folder) for folder in folders])]
 
 
 def test_blocks_count_and_names_do_not(tmp_path: Path) -> None:
@@ -28,6 +28,13 @@ def test_blocks_count_and_names_do_not(tmp_path: Path) -> None:
     used, other = size(first, second)
     assert 100 * KIB <= used < 200 * KIB
     assert other < 50 * KIB
+
+
+def test_inodes(tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / str(number)).touch()
+    os.link(tmp_path / "1", tmp_path / "same")
+    assert measure([str(tmp_path)])[0][1] == 11  # the folder, too
 
 
 def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:

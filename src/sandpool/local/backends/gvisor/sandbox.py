@@ -206,7 +206,7 @@ class GvisorSandbox:
             if not await freezing.thaw(self._machine.cgroups, self.plan.id) and not self._paused:
                 await self._command("resume", config.ROOT)
 
-    async def measure(self, folders: Sequence[Path]) -> list[int]:
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
         return await measured(await self._runtime.living_server(), folders)
 
     async def processes(self) -> Collection[int]:

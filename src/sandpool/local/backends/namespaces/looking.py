@@ -13,12 +13,19 @@ from sandpool.local.errors import NodeError
 PATIENCE = 600.0  # seconds: there may be very many files
 
 
-async def measured(server: ForkServer, folders: Sequence[Path]) -> list[int]:
+async def measured(server: ForkServer, folders: Sequence[Path]) -> list[tuple[int, int]]:
     message, files = await server.ask({"do": "measure", "folders": [str(path) for path in folders]}, patience=PATIENCE)
     close(files)
-    match message.get("bytes"):
-        case [*found] if len(found) == len(folders) and all(isinstance(each, int) for each in found):
-            return found
+    match message.get("used"):
+        case [*found] if len(found) == len(folders):
+            return [_pair(each) for each in found]
+    raise NodeError("ForkServer", "a worker gave an answer that makes no sense")
+
+
+def _pair(said: object) -> tuple[int, int]:
+    match said:
+        case [int(size), int(inodes)]:
+            return size, inodes
     raise NodeError("ForkServer", "a worker gave an answer that makes no sense")
 
 

@@ -239,7 +239,7 @@ class NamespaceSandbox:
             if not self._paused and not await freezing.thaw(self._machine.cgroups, self.plan.id):
                 await self._signal_all(signal.SIGCONT)
 
-    async def measure(self, folders: Sequence[Path]) -> list[int]:
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
         """By a worker: as an ordinary user, only there are all files of a sandbox readable."""
         return await measured(await self._around.living_server(), folders)
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from sandpool.local.backends.pods.queued import files_on_the_way, queued, written
 
-MOST = 500_000
+MOST = 100_000
 """Open files of one pod that are looked at; one with more counts as past any limit."""
 TOO_MANY = 1 << 62
 _DELETED = " (deleted)"

@@ -20,6 +20,7 @@ _DEEPEST = 8  # sockets in the queue of a socket in the queue ...
 _MOST_MESSAGES = 10_000
 _MOST_FILES = 253  # of one message, by the kernel
 _MESSAGE = 256 * 1024
+_CUT: list[int] = [-1]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -74,10 +75,17 @@ def _queued(sock: socket.socket, depth: int) -> Iterator[int | None]:
         sock.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
         for _ in range(_MOST_MESSAGES):
             files = _peeked(sock)
+            if files is _CUT:
+                yield None
+                return
             if files is None:
                 return
-            for file in files:
-                yield from _looked_at(file, depth)
+            try:
+                while files:
+                    yield from _looked_at(files.pop(), depth)
+            finally:  # also when nobody asks for more
+                for file in files:
+                    os.close(file)
         yield None
     finally:
         sock.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
@@ -100,7 +108,7 @@ def _peeked(sock: socket.socket) -> list[int] | None:
     flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     space = socket.CMSG_SPACE(_MOST_FILES * array.array("i").itemsize)
     try:
-        data, said, _, _ = sock.recvmsg(_MESSAGE, space, flags)
+        data, said, cut, _ = sock.recvmsg(_MESSAGE, space, flags)
     except OSError:
         return None
     files: list[int] = []
@@ -109,4 +117,8 @@ def _peeked(sock: socket.socket) -> list[int] | None:
             numbers = array.array("i")
             numbers.frombytes(body[: len(body) - len(body) % numbers.itemsize])
             files += numbers
+    if cut & socket.MSG_CTRUNC:  # this process may not open so many
+        for file in files:
+            os.close(file)
+        return _CUT
     return files if data or files else None

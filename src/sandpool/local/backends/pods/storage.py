@@ -6,6 +6,7 @@ count while somebody holds them open.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -45,15 +46,14 @@ class PodStorage:
         volumes = self._paths(EmptyDir)
         claims = self._paths(Claim) if thorough else {}
         paths = [path for paths in layers.values() for path in paths] + [*volumes.values(), *claims.values()]
-        sizes = dict(zip(paths, await sandbox.measure(paths), strict=False))
-        unnamed = await pod.threads.run(
-            partial(hidden, await sandbox.processes(), pod.workload.uid, pod.room.folder.path)
-        )
+        sizes = dict(zip(paths, await sandbox.measure(paths), strict=True))
+        unnamed = await asyncio.to_thread(hidden, await sandbox.processes(), pod.workload.uid, folder.path)
         self._last = Used(
-            {name: sum(sizes.get(path, 0) for path in paths) for name, paths in layers.items()},
-            {name: sizes.get(path, 0) for name, path in volumes.items()},
+            {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
+            {name: sizes[path][0] for name, path in volumes.items()},
             unnamed,
-            sum(max(0, sizes.get(path, 0) - self._size(name)) for name, path in claims.items()),
+            sum(max(0, sizes[path][0] - self._size(name)) for name, path in claims.items()),
+            sum(inodes for _, inodes in sizes.values()),
         )
         return self._last
 

@@ -122,8 +122,8 @@ class ProcessSandbox:
     async def thaw(self) -> None:
         await self.resume()
 
-    async def measure(self, folders: Sequence[Path]) -> list[int]:
-        return [await asyncio.to_thread(used, folder) if folder.is_dir() else 0 for folder in folders]
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
+        return [(await asyncio.to_thread(used, folder), 0) if folder.is_dir() else (0, 0) for folder in folders]
 
     async def processes(self) -> Collection[int]:
         return ()  # what they write outside of the pod's folder is nobody's
