@@ -166,6 +166,26 @@ async def test_a_container_has_its_own_limit(node: PodsNode) -> None:
     assert pod["status"]["message"] == 'Container main exceeded its local ephemeral storage limit "300Mi". '
 
 
+async def test_a_pod_that_takes_its_time_to_end_is_measured_too(node: PodsNode) -> None:
+    """It writes in the grace that it has after it was deleted."""
+    script = WRITES + (
+        "import signal, time\ndef write(*_):\n  f = open('/big', 'wb', 0)\n  while True: f.write(b)\n"
+        "signal.signal(signal.SIGTERM, write)\nprint('ready', flush=True)\ntime.sleep(1000)"
+    )
+    await node.create(a_pod(containers=[writer(script)], terminationGracePeriodSeconds=600))
+    await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Running")
+    async with asyncio.timeout(30):
+        while "ready" not in await node.log():
+            await asyncio.sleep(0.02)
+    done = asyncio.Event()
+    watching = asyncio.create_task(most_taken(node, done))
+    await node.gone()
+    done.set()
+    assert await watching <= LIMIT + allowance(LIMIT)
+    assert node.guard is not None
+    assert node.guard.evictions["limit"] == 1
+
+
 async def test_others_stay_and_holes_do_not_count(node: PodsNode) -> None:
     """A pod that only looks large, and one that is within its limit, run on beside one that is evicted."""
     sparse = "import os\nf = open('/hole', 'wb'); os.truncate('/hole', 1 << 40)\nprint('ready', flush=True)\nimport time; time.sleep(1000)"

@@ -68,7 +68,8 @@ def test_under_pressure_the_furthest_above_its_request_goes_and_only_one_at_a_ti
     above = replace(POD, uid=Uid("above"), used=2 * GIB, request=0, fresh=True)
     small = replace(POD, uid=Uid("small"), used=1 * GIB, request=0, fresh=True)
     assert plan(large, above, small, view=LOW).evict == "above"
-    assert plan(large, replace(above, leaving=True), small, view=LOW).evict is None
+    assert plan(large, replace(above, leaving=True, going=True), small, view=LOW).evict is None
+    assert plan(large, replace(above, leaving=True), small, view=LOW).evict == "small"  # that one does not go
     assert plan(large, small, view=replace(LOW, pruning=True)).evict is None
     assert plan(large, view=LOW).evict == "large"
 

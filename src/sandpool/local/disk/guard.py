@@ -36,6 +36,7 @@ log = logger(__name__)
 WHAT_TO_DO = "delete sandboxes, images or other files"
 LIMIT, PRESSURE = "limit", "pressure"
 _AT_ONCE = 16  # pods that are measured
+_GOING = 60.0  # seconds after which nobody waits for the room of a pod that was evicted
 _PATIENCE = 5  # failures to measure a pod
 _PAUSE = 1.0  # seconds between them
 _AGAIN = 5.0  # seconds after which pods are thought of, also while nothing is taken from the disk
@@ -55,7 +56,7 @@ class _Kept:
     failures: int = 0  # in a row
     measuring: bool = False
     frozen: bool = False
-    evicted: bool = False
+    evicted: float | None = None  # when
 
 
 class DiskGuard:
@@ -224,7 +225,8 @@ class DiskGuard:
             0 if inodes else kept.pod.limits.request,
             kept.measuring,
             kept.frozen,
-            kept.evicted or kept.pod.leaving,
+            kept.evicted is not None,
+            kept.evicted is not None and now - kept.evicted < _GOING,
             not kept.measured and not kept.pod.began_empty,
             kept.measured and kept.at >= self._low_since and taken < GRAIN,
         )
@@ -269,20 +271,20 @@ class DiskGuard:
         kept.used, kept.at, kept.mark, kept.measured, kept.failures = used, began, mark, True, 0
         kept.cost = self._clock.monotonic() - began
         why = why_evicted(used, kept.pod.limits)
-        if why and not kept.evicted:
+        if why and kept.evicted is None:
             self._evict(kept, why, LIMIT)
 
     async def _not_measured(self, kept: _Kept, error: NodeError) -> None:
         """It stays frozen and due, and is tried again. Nobody stays because he cannot be measured."""
         kept.failures += 1
         log.warning("the storage of a pod is not measured", pod=kept.pod.uid, error=error.message)
-        if kept.failures >= _PATIENCE and not kept.evicted and not kept.pod.leaving:
+        if kept.failures >= _PATIENCE and kept.evicted is None:
             self._evict(kept, f"Pod ephemeral local storage usage cannot be measured: {error.message}. ", LIMIT)
         else:
             await self._clock.sleep(_PAUSE)
 
     def _evict(self, kept: _Kept, message: str, why: str) -> None:
-        kept.evicted = True
+        kept.evicted = self._clock.monotonic()
         self.evictions[why] += 1
         log.warning("pod evicted", pod=kept.pod.uid, why=message, used=kept.used.total)
         kept.pod.evict(message)

@@ -35,7 +35,8 @@ class PodFacts:
     request: int = 0
     measuring: bool = False
     frozen: bool = False
-    leaving: bool = False
+    leaving: bool = False  # it was evicted
+    going: bool = False  # and that was just now: its room is about to be free
     unknown: bool = False  # it may have files from before, and was never measured
     fresh: bool = False  # measured since the pressure began, and nothing much was taken since
 
@@ -74,7 +75,7 @@ def allowance(limit: int) -> int:
 def decide(view: View) -> Plan:
     low = view.level is not Level.OK
     racing = low and view.free - view.rate * SOON < view.reserve // 2
-    busy = any(pod.measuring or pod.leaving for pod in view.pods)
+    busy = any(pod.measuring or pod.going for pod in view.pods)
     measure = [pod.uid for pod in view.pods if not pod.measuring and not pod.leaving and _due(pod, low)]
     victim = None if busy or measure or view.pruning else _largest(view)
     settling = busy or bool(measure) or victim is not None
@@ -104,7 +105,7 @@ def _largest(view: View) -> Uid | None:
     """Whoever is furthest above what it requested; those that take next to nothing stay, because it would not help."""
     if view.level is Level.OK:
         return None
-    found = [pod for pod in view.pods if pod.used >= max(view.worth, 1)]
+    found = [pod for pod in view.pods if pod.used >= max(view.worth, 1) and not pod.leaving]
     return max(found, key=lambda pod: (pod.excess > 0, pod.excess, pod.uid)).uid if found else None
 
 

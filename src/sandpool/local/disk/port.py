@@ -22,11 +22,6 @@ class Occupant(Protocol):
         """Nothing was there when it started; one that runs again may have files from before."""
         ...
 
-    @property
-    def leaving(self) -> bool:
-        """It is being taken away already."""
-        ...
-
     async def measure(self, *, thorough: bool) -> Used:
         """Looks at its files. `thorough`: at those of persistent volumes, too."""
         ...

@@ -114,13 +114,9 @@ class Pod:
             self._facts.evicted = message
             self.stop(0.0)
 
-    @property
-    def stopping(self) -> bool:
-        return self._facts.stopping
-
     async def freeze(self) -> None:
         async with self._freezing:
-            if self.room.made and not self._facts.stopping:
+            if self.room.made and not self._facts.evicted:
                 await self.room.there().freeze()
 
     async def thaw(self) -> None:

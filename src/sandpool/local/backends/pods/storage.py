@@ -33,10 +33,6 @@ class PodStorage:
         self.began_empty = pod.workload.was is None
         self._last = Used()
 
-    @property
-    def leaving(self) -> bool:
-        return self._pod.stopping
-
     async def measure(self, *, thorough: bool) -> Used:
         pod = self._pod
         if not pod.room.made:
