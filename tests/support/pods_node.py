@@ -16,6 +16,7 @@ from sandpool.local.backends.pods.backend import PodsBackend
 from sandpool.local.backends.pods.options import PodsOptions
 from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.local.backends.runtime import Runtime
+from sandpool.local.disk.guard import DiskGuard
 from sandpool.local.kubelet.agent import Kubelet, Surroundings
 from sandpool.local.kubelet.options import KubeletOptions, Pace
 from sandpool.local.namespaces import ensure_namespaces
@@ -50,7 +51,10 @@ class PodsNode:
     volumes: VolumeStore
     heard: HeardEvents = field(default_factory=HeardEvents)
     network: QuietNetwork = field(default_factory=QuietNetwork)
+    reserve: int | None = None  # bytes; None: nobody watches the disk
     task: asyncio.Task[None] | None = None
+    watching: asyncio.Task[None] | None = None
+    guard: DiskGuard | None = None
 
     def start(self) -> None:
         """As a new process would: only folders are the same."""
@@ -64,7 +68,12 @@ class PodsNode:
             self.folder / "pods",
             PodsOptions(first_retry=0.05, longest_retry=0.2, kept=0.2),
         )
-        around = Surroundings(self.heard, folders=self.volumes)
+        if self.reserve is not None:
+            self.guard = DiskGuard(self.folder, self.folder / "reserve", clock, self.reserve)
+            self.guard.open()
+            self.guard.pods = self.backend.occupants
+            self.watching = asyncio.create_task(self.guard.run())
+        around = Surroundings(self.heard, folders=self.volumes, disk=self.guard)
         self.task = asyncio.create_task(Kubelet(self.api, self.backend, clock, KubeletOptions(pace=PACE), around).run())
 
     async def stop(self) -> None:
@@ -73,6 +82,10 @@ class PodsNode:
             await asyncio.gather(self.task, return_exceptions=True)
             assert self.task.cancelled(), self.task
             self.task = None
+        if self.watching is not None:
+            self.watching.cancel()
+            await asyncio.gather(self.watching, return_exceptions=True)
+            self.watching = None
 
     async def restart(self) -> None:
         await self.stop()
@@ -113,12 +126,12 @@ class PodsNode:
 
 
 @asynccontextmanager
-async def a_pods_node(runtime: str, folder: Path) -> AsyncIterator[PodsNode]:
+async def a_pods_node(runtime: str, folder: Path, reserve: int | None = None) -> AsyncIterator[PodsNode]:
     store = await Store.open(MemoryLog())
     objects = Objects(store, lambda: datetime.now(UTC), lambda: str(uuid.uuid4()))
     await ensure_namespaces(objects)
     volumes = VolumeStore(folder / "volumes")
-    node = PodsNode(LocalApi(objects), runtime, folder, volumes)
+    node = PodsNode(LocalApi(objects), runtime, folder, volumes, reserve=reserve)
     node.start()
     try:
         yield node

@@ -25,6 +25,7 @@ FORMAT = 1
 """Of the directory as a whole. Raised when a release can no longer read what an older one wrote."""
 
 _F_OFD_SETLK = 37
+_PID_WIDTH = 20
 
 
 class DataDirError(SandpoolError):
@@ -73,6 +74,11 @@ class DataDir:
     def incoming(self) -> Path:
         """Backups laid down for a running cluster to restore."""
         return self.root / "incoming"
+
+    @property
+    def reserve(self) -> Path:
+        """Room on the disk that is kept for deletes and status; nothing is in it."""
+        return self.root / "reserve"
 
     @property
     def lock(self) -> Path:
@@ -205,8 +211,7 @@ class Lock:
             raise directory._unusable(error) from error
         try:
             fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, str(os.getpid()).encode(), 0)
+            os.pwrite(fd, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)  # in place: a full disk has no block to spare
             directory.running.unlink(missing_ok=True)  # of one that crashed
         except OSError as error:
             os.close(fd)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
 from sandpool.assembly.controllers import ControllerOptions, Telling
@@ -40,6 +42,8 @@ from sandpool.local.apiserver.server import ApiServer, ServerOptions
 from sandpool.local.apiserver.streams.serving import PodStreams
 from sandpool.local.backends.base import Command
 from sandpool.local.collect import Collector
+from sandpool.local.disk.guard import DiskGuard
+from sandpool.local.disk.space import Disk, Level
 from sandpool.local.expiry import LIFETIME, EventExpiry
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
@@ -52,6 +56,7 @@ from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
+from sandpool.local.store.writer import Bounds
 from sandpool.local.volumes.options import VolumeOptions
 from sandpool.loop.clock import Clock, SystemClock
 from sandpool.model import times
@@ -62,6 +67,8 @@ from sandpool.version import __version__
 
 log = logger(__name__)
 
+MOST_ROOM = 32 * 1024 * 1024
+"""Bytes of the disk that the store itself holds, beyond what it needs, in its file and in its write-ahead log each."""
 NOTHING_RUNS = "the backend hollow starts no process in a pod, so there is nothing to reach"
 
 
@@ -84,6 +91,7 @@ class LocalOptions:
     tracer: Tracer = field(default_factory=NullTracer)
     event_lifetime: timedelta = LIFETIME
     accept_loss: bool = False  # start with what is left of a damaged store
+    disk_reserve: int | None = None  # bytes that are kept back for deletes and status; None: as the disk is large
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,7 @@ class StoreWatch:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self.writable = True
+        self.starved: Callable[[], object] = lambda: None  # a commit found no room on the disk
 
     def committed(self, commit: Commit) -> None:
         self.writable = True
@@ -111,6 +120,8 @@ class StoreWatch:
 
     def failed(self, error: StoreFailed) -> None:
         self.writable = False
+        if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            self.starved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,7 @@ class _Ground:
     store: Store
     objects: Objects
     watch: StoreWatch
+    guard: DiskGuard
 
 
 async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], stop: asyncio.Event) -> None:
@@ -132,7 +144,7 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
         access = open_access(options.data_dir.access, (options.host,), clock.now())
         async with (
             beside(**_housekeeping(ground, clock, options)),
-            _node(options, api, clock, telling) as node,
+            _node(options, api, clock, telling, ground.guard) as node,
         ):
             control = _control(options, api, node, clock, telling)
             ground.objects.outright.granter = control.outright if control else None
@@ -147,7 +159,7 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
                 write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
                 if not stop.is_set():
                     await make_pools(api, options.pools)
-                    running = _running(options, server, way_in, clock)
+                    running = _running(options, server, way_in, clock, ground.guard.reserve)
                     ground.lock.publish(running)
                     ready(LocalCluster(api, running))
                 await stop.wait()
@@ -162,17 +174,30 @@ async def _ground(options: LocalOptions, clock: Clock, metrics: Metrics) -> Asyn
         lock = directory.take()
         stack.callback(lock.release)
         watch = StoreWatch(metrics)
-        durable = SqliteLog(directory.store, terms=store_terms(directory, options.accept_loss))
+        guard = DiskGuard(directory.root, directory.reserve, clock, options.disk_reserve)
+        await asyncio.to_thread(guard.open)
+        bounds = Bounds(room=min(guard.reserve // 8, MOST_ROOM))
+        durable = SqliteLog(directory.store, bounds, store_terms(directory, options.accept_loss))
         store = await Store.open(durable, observer=watch)
         stack.push_async_callback(store.close)
         objects = Objects(store, clock.now, NewUids(), limits=options.holdings)
         metrics.shares |= objects.holdings.shares
+        watch.starved = guard.starved
         await ensure_namespaces(objects)
-        yield _Ground(lock, store, objects, watch)
+        guard.told = partial(_tell_room, objects)
+        guard.told(guard.disk)
+        metrics.show(guard.read)
+        yield _Ground(lock, store, objects, watch, guard)
+
+
+def _tell_room(objects: Objects, disk: Disk) -> None:
+    objects.room.why = disk.words if disk.level is Level.FULL else ""
 
 
 @asynccontextmanager
-async def _node(options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling) -> AsyncIterator[Machine | None]:
+async def _node(
+    options: LocalOptions, api: LocalApi, clock: Clock, telling: Telling, guard: DiskGuard
+) -> AsyncIterator[Machine | None]:
     if options.backend == "none":
         yield None
         return
@@ -184,7 +209,7 @@ async def _node(options: LocalOptions, api: LocalApi, clock: Clock, telling: Tel
         runtimes=options.runtimes,
         ceiling=options.ceiling,
     )
-    async with machine(chosen, api, clock, telling.metrics) as node:
+    async with machine(chosen, api, clock, telling.metrics, guard) as node:
         yield node
 
 
@@ -282,6 +307,7 @@ def _housekeeping(ground: _Ground, clock: Clock, options: LocalOptions) -> dict[
         "namespaces": NamespaceLife(store, objects, clock).run(),
         "quotas": QuotaStatus(objects, clock).run(),
         "expiry": EventExpiry(store, objects, clock, options.event_lifetime).run(),
+        "disk": ground.guard.run(),
     }
 
 
@@ -300,7 +326,7 @@ async def _listening(server: ApiServer, options: LocalOptions) -> AsyncIterator[
         await server.stop()
 
 
-def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock) -> Running:
+def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock, reserve: int) -> Running:
     return Running(
         pid=os.getpid(),
         api=server.url,
@@ -309,6 +335,7 @@ def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock
         version=__version__,
         backend=options.backend,
         router=way_in,
+        disk_reserve=reserve,
         started=times.seconds(clock.now()),
     )
 

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import random as dice
 from typing import Literal
@@ -23,7 +24,9 @@ from sandpool.local.backends.namespaces.server import isolated
 from sandpool.local.backends.pods.backend import PodsBackend
 from sandpool.local.backends.process.runtime import ProcessRuntime
 from sandpool.local.backends.runtime import Runtime
+from sandpool.local.disk.guard import DiskGuard
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.prune import PruneRules
 from sandpool.local.images.store import ImageStore
 from sandpool.local.kubelet.agent import Surroundings
 from sandpool.local.network.ceiling import UNLIMITED, Ceiling
@@ -47,6 +50,10 @@ RuntimeName = Literal["namespaces", "gvisor"]
 
 FORK_SERVER = isolated("from sandpool.assembly.fork_server import run; run()")
 """The process that forks sandboxes, with boxd on board."""
+
+
+EVERYTHING_UNUSED = PruneRules(unused_for=0.0, max_bytes=0)
+"""Images that go when the disk is nearly full; those that were imported cannot be had again, and stay."""
 
 
 class BackendUnavailable(SandpoolError):
@@ -78,9 +85,12 @@ class Machine:
 
 
 @asynccontextmanager
-async def machine(options: MachineOptions, api: Api, clock: Clock, metrics: Metrics) -> AsyncIterator[Machine]:
+async def machine(
+    options: MachineOptions, api: Api, clock: Clock, metrics: Metrics, guard: DiskGuard | None = None
+) -> AsyncIterator[Machine]:
+    """`guard` watches the disk, if anybody does: it is told of the pods here."""
     if options.backend == "hollow":
-        yield Machine(HollowBackend(clock), Surroundings(), real=False)
+        yield Machine(HollowBackend(clock), Surroundings(disk=guard), real=False)
         return
     async with AsyncExitStack() as stack:
         images = ImageStore(options.folder / "images", clock, options.images)
@@ -99,7 +109,10 @@ async def machine(options: MachineOptions, api: Api, clock: Clock, metrics: Metr
         ]
         chosen = ChosenBackend(backends, options.backend)
         await _check(chosen, options.backend)
-        yield Machine(chosen, Surroundings(offering=chosen.offers, folders=volumes), real=True)
+        if guard is not None:
+            guard.pods = lambda: [pod for backend in backends for pod in backend.occupants()]
+            guard.prune = partial(images.prune, EVERYTHING_UNUSED)
+        yield Machine(chosen, Surroundings(offering=chosen.offers, folders=volumes, disk=guard), real=True)
 
 
 def runtimes_of(options: MachineOptions) -> list[Runtime]:

@@ -30,6 +30,7 @@ NO_POOL = "none"
 UNHELD = ("process", "none")
 """Backends for which there are no first pools: their template promises walls, and here nothing would be between a sandbox and the machine."""
 MOST_MEMBERS = 10_000
+LEAST_RESERVE, MOST_RESERVE = 16 << 20, 64 << 30
 
 
 @Parameter(name="*")
@@ -96,6 +97,14 @@ class NodeFlags:
         bool,
         Parameter(negative="", help="As root: volumes that name a size are file systems of that size, in a file each."),
     ] = False
+    disk_reserve: Annotated[
+        str,
+        Parameter(
+            show_default=False,
+            help="Room kept back on the disk of the data directory, such as 512Mi: deletes and status are stored even when "
+            "sandboxes have filled it. 0 keeps none. Default: 1 % of the disk, from 256Mi to 1Gi.",
+        ),
+    ] = ""
 
     def arguments(self) -> list[str]:
         """The same again, for another run of the command."""
@@ -108,6 +117,7 @@ class NodeFlags:
             *(f"--allow-runtime={name}" for name in self.allow_runtime),
             *(f"--allow-egress={text}" for text in self.allow_egress),
             *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
+            *([f"--disk-reserve={self.disk_reserve}"] if self.disk_reserve else []),
             *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
         ]
 
@@ -162,6 +172,19 @@ class NodeFlags:
             return ceiling_of(self.allow_egress)
         except CeilingError as error:
             raise Exit(USAGE, f"--allow-egress {error}") from error
+    def reserve(self) -> int | None:
+        """Bytes; None if nothing was said. Exit for a mistake."""
+        from sandpool.model.quantities import QuantityError, parse
+
+        if not self.disk_reserve:
+            return None
+        try:
+            size = parse(self.disk_reserve).value
+        except QuantityError as error:
+            raise Exit(USAGE, f"--disk-reserve {self.disk_reserve}: {error}; write bytes, such as 512Mi") from error
+        if not 0 <= size <= MOST_RESERVE or 0 < size < LEAST_RESERVE:
+            raise Exit(USAGE, f"--disk-reserve {self.disk_reserve}: choose 0, or a size from 16Mi to 64Gi")
+        return size
 
     def images(self) -> ImageOptions:
         from urllib.request import getproxies

@@ -6,11 +6,14 @@ from typing import Any
 
 import msgspec
 
+from sandpool.assembly.data_dir import DataDir
 from sandpool.cli.exits import FAILED, NOT_FOUND, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
 from sandpool.cli.http import answers, request
 from sandpool.kube.errors import SandpoolError
 from sandpool.kube.nearby import Running
+from sandpool.local.disk.ballast import Ballast
+from sandpool.local.disk.space import Disk, Level, beyond, level, look
 from sandpool.model.kinds import CLAIMS, POOLS
 
 
@@ -26,7 +29,13 @@ def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> No
     if running is None:
         raise Exit(FAILED, f"the cluster in {directory.root} is still starting")
     healthy = answers(running)
-    facts = {**msgspec.to_builtins(running), "healthy": healthy, **(_holdings(running) if healthy else {})}
+    disk = disk_facts(directory, running.disk_reserve)
+    facts = {
+        **msgspec.to_builtins(running),
+        "healthy": healthy,
+        "disk": disk,
+        **(_holdings(running) if healthy else {}),
+    }
     if output == "json":
         print(msgspec.json.encode(facts).decode())
     else:
@@ -37,6 +46,14 @@ def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> No
             f"process {running.pid} holds {directory.root} but {running.api} does not answer. Look into what it says "
             f"({directory.log} if detached), or stop it with `sandpool down`",
         )
+
+
+def disk_facts(directory: DataDir, reserve: int) -> dict[str, Any]:
+    """Found out here, without asking the cluster and without writing anything."""
+    held = Ballast(directory.reserve, reserve)
+    space = beyond(look(directory.root), held.missing)
+    disk = Disk(level(space, reserve, Level.OK), space, reserve)
+    return {"level": disk.level.name.lower(), "free": space.free, "message": disk.words}
 
 
 def _holdings(running: Running) -> dict[str, Any]:
@@ -64,6 +81,9 @@ def pool_facts(pool: dict[str, Any]) -> dict[str, Any]:
 
 def _show(facts: dict[str, Any]) -> None:
     pools = facts.pop("pools", [])
+    disk = facts["disk"]
+    left = f"{disk['free'] / (1 << 30):.1f} GiB free"
+    facts["disk"] = f"{disk['message']} ({left})" if disk["message"] else left
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name.replace('_', ' '):<{width}}  {value}")

@@ -58,7 +58,7 @@ def up(
     node.check(directory.root)
     _check(otlp_endpoint)
     defaults, pools, images = containers.defaults(), node.pools(), node.images()
-    holdings = shares.limits()
+    holdings, reserve = shares.limits(), node.reserve()
     runtimes, ceiling = node.runtimes(), node.ceiling()
     directory.prepare()
     if detach:
@@ -83,6 +83,7 @@ def up(
             backend=node.backend,
             images=images,
             volumes=node.volumes(),
+            disk_reserve=reserve,
             runtimes=runtimes,
             ceiling=ceiling,
             pools=pools,

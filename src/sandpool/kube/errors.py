@@ -6,7 +6,7 @@ SandpoolError
 │   ├── MethodNotAllowed 405    ├── NotAcceptable 406      ├── Conflict 409         ├── AlreadyExists 409
 │   ├── Gone 410 (relist)       ├── TooLarge 413           ├── UnsupportedMedia 415 ├── Invalid 422
 │   ├── TooManyRequests 429 (retry_after)                  ├── InternalError 500
-│   ├── Unavailable 503         └── ServerTimeout 504
+│   ├── Unavailable 503         ├── ServerTimeout 504      └── InsufficientStorage 507 (surely not processed)
 ├── Unreachable            no answer: it is not known whether the request was processed
 │   ├── Unreadable         an answer that cannot be used: cut short, too large, not JSON, not of the expected type
 │   └── Refused            surely not processed: the connection was never made
@@ -167,6 +167,12 @@ class Unavailable(ApiError):
 
 class ServerTimeout(ApiError):
     status, reason = 504, "Timeout"
+
+
+class InsufficientStorage(ApiError):
+    """The disk of the server is full: nothing was stored, and what makes room still is."""
+
+    status, reason = 507, "InsufficientStorage"
 
 
 _BY_REASON: dict[str, type[ApiError]] = {cls.reason: cls for cls in ApiError.__subclasses__()} | {"Gone": Gone}

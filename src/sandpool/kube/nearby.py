@@ -27,6 +27,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     started: str
     backend: str = "none"
+    disk_reserve: int = 0  # bytes of the data directory's file system that are kept back
     router: str = ""  # its base address; empty where there is nothing to reach
 
 

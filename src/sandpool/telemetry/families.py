@@ -66,6 +66,18 @@ SHARE_REFUSED = Family("sandpool_share_refusals", "Requests for more that were r
 SHARE_REVOKED = Family(
     "sandpool_share_revocations", "What was taken from one tenant for another.", _RESOURCE, counter=True
 )
+DISK_FREE = Family(
+    "sandpool_disk_free_bytes", "Bytes that sandboxes may still take on the file system of the data directory.", ()
+)
+DISK_RESERVE = Family("sandpool_disk_reserve_bytes", "Bytes that are kept back for deletes and status.", ())
+DISK_RESERVE_HELD = Family("sandpool_disk_reserve_held_bytes", "How much of the reserve is there at the moment.", ())
+DISK_LEVEL = Family("sandpool_disk_level", "1 for how full the disk is: ok, pressure or full.", ("level",))
+DISK_EVICTIONS = Family(
+    "sandpool_disk_evictions",
+    "Pods that were evicted: past a limit of their own, or because the disk was nearly full.",
+    ("cause",),
+    counter=True,
+)
 ALL = (
     SHARE_TOTAL,
     SHARE_USED,
@@ -84,6 +96,11 @@ ALL = (
     SANDBOXES,
     CONTRACT_SANDBOXES,
     CONTRACT_CLAIMS,
+    DISK_FREE,
+    DISK_RESERVE,
+    DISK_RESERVE_HELD,
+    DISK_LEVEL,
+    DISK_EVICTIONS,
 )
 
 

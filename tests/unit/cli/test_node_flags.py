@@ -49,12 +49,22 @@ def test_what_tenants_may_choose_and_reach_travels_with_the_command() -> None:
     flags = NodeFlags(allow_runtime=("gvisor",), allow_egress=("10.0.0.0/8:443", "2001:db8::/32"))
     assert flags.runtimes() == ("gvisor",)
     assert flags.ceiling() == ceiling_of(["10.0.0.0/8:443", "2001:db8::/32"])
-    assert flags.arguments()[1:] == [
+    assert [one for one in flags.arguments() if "allow" in one] == [
         "--allow-runtime=gvisor",
         "--allow-egress=10.0.0.0/8:443",
         "--allow-egress=2001:db8::/32",
     ]
     assert (NodeFlags().runtimes(), NodeFlags().ceiling()) == ((), UNLIMITED)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "arguments"),
+    [("", None, []), ("0", 0, ["--disk-reserve=0"]), ("512Mi", 512 << 20, ["--disk-reserve=512Mi"])],
+)
+def test_reserve(text: str, size: int | None, arguments: list[str]) -> None:
+    flags = NodeFlags(disk_reserve=text)
+    assert flags.reserve() == size
+    assert [one for one in flags.arguments() if "reserve" in one] == arguments
 
 
 @pytest.mark.parametrize(
@@ -64,6 +74,9 @@ def test_what_tenants_may_choose_and_reach_travels_with_the_command() -> None:
         (["--allow-egress", "none", "--allow-egress", "10.0.0.0/8"], "--allow-egress 'none' means that nothing can be"),
         (["--allow-egress", "10.0.0.0/8", "--backend", "process"], "--allow-egress does not go with --backend process"),
         (["--allow-runtime", "gvisor", "--backend", "hollow"], "--allow-runtime does not go with --backend hollow"),
+        (["--disk-reserve", "lots"], "--disk-reserve lots: "),
+        (["--disk-reserve", "1Mi"], "--disk-reserve 1Mi: choose 0, or a size from 16Mi to 64Gi"),
+        (["--disk-reserve", "100Gi"], "--disk-reserve 100Gi: choose 0, or a size from 16Mi to 64Gi"),
         (
             ["--pool", "python"],
             "--pool python: write NAME=N, such as python=3, with a number of members from 0 to 10000",

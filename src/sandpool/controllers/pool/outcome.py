@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandpool.kube.errors import ApiError, Refused, SandpoolError, Unreachable
+from sandpool.kube.errors import ApiError, InsufficientStorage, Refused, SandpoolError, Unreachable
 
 
 @dataclass(slots=True)
@@ -24,5 +24,5 @@ class Outcome:
 def uncertain(error: SandpoolError) -> bool:
     """Whether the request may have been processed although there is no good answer."""
     if isinstance(error, ApiError):
-        return error.code >= 500
+        return error.code >= 500 and not isinstance(error, InsufficientStorage)
     return isinstance(error, Unreachable) and not isinstance(error, Refused)

@@ -203,6 +203,9 @@ class Running:
     notes: tuple[
         str, ...
     ] = ()  # what the user should know: ports that are mapped to others, sizes that nobody enforces
+    evicted: str = (
+        ""  # why the backend has ended it by itself, in the words of a pod's status; it is stopping then, for good
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -172,6 +172,23 @@ class Sandbox(Protocol):
     async def pause(self) -> None: ...
 
     async def resume(self) -> None: ...
+
+    async def freeze(self) -> None:
+        """Stops all processes for a moment. Unlike after `pause`, what is asked of it meanwhile waits. May be repeated."""
+        ...
+
+    async def thaw(self) -> None:
+        """The opposite; one that is paused stays so."""
+        ...
+
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
+        """Bytes on disk and inodes below each of these folders of the machine, whoever the files belong to. One too deep to be
+        measured counts as more than any limit. Inodes may be 0 where nobody counts them."""
+        ...
+
+    async def processes(self) -> Collection[int]:
+        """The numbers, on the machine, of all that runs in it, as far as they can be known."""
+        ...
 
     async def stats(self) -> Stats: ...
 

@@ -26,7 +26,7 @@ from sandpool.local.kubelet.containers import Trouble
 from sandpool.local.kubelet.downward import Here
 from sandpool.local.kubelet.goodbye import Goodbyes
 from sandpool.local.kubelet.ledger import Entry, Ledger
-from sandpool.local.kubelet.node import Heartbeat
+from sandpool.local.kubelet.node import DiskWatch, Heartbeat
 from sandpool.local.kubelet.options import KubeletOptions
 from sandpool.local.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Relabel, Start, Step, plan_pod
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
@@ -62,6 +62,7 @@ class Surroundings:
     events: Events = field(default_factory=NullEvents)
     offering: Offering | None = None
     folders: ClaimFolders | None = None
+    disk: DiskWatch | None = None
 
 
 class Kubelet:
@@ -114,7 +115,8 @@ class Kubelet:
             Reflector(writes, self.nodes, clock, metrics, random, one),
             Reflector(writes, self.pods, clock, metrics, random, mine),
         ]
-        heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes)
+        disk = self._around.disk
+        heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes, disk)
         refresher = Refresher(writes, self._backend, self.pods, self._here, clock, options.pace.refresh)
         services = [heartbeat.run, self._prober.run, self._goodbyes.run, refresher.run]
         if self._around.offering is not None:
@@ -245,6 +247,8 @@ class Kubelet:
         if pod is not None and seen is not entry.seen:
             self._telling.moved(pod, entry.seen, seen)
             entry.seen = seen
+        if seen is not None and seen.evicted:
+            entry.evicted = seen.evicted
         return PodView(
             pod,
             seen,
@@ -256,6 +260,7 @@ class Kubelet:
             entry.held_since,
             self._prober.follow(pod, seen) if pod is not None else status.NO_PROBES,
             seen is not None and pod is not None and entry.labels != pod.metadata.labels,
+            entry.evicted,
             self._backend.revives,
         )
 
@@ -264,7 +269,8 @@ class Kubelet:
         if node is None:
             return None
         runtimes = self._runtimes.known if self._around.offering is not None else None
-        return NodeFacts(node.metadata.name, node.metadata.labels, node.spec.unschedulable, runtimes)
+        pressure = self._around.disk.pressure if self._around.disk is not None else ""
+        return NodeFacts(node.metadata.name, node.metadata.labels, node.spec.unschedulable, runtimes, pressure)
 
     def _remember(self, key: Key, view: PodView, plan: Plan) -> None:
         """What the next look at this pod must know. The pod may be gone by now, and its entry with it."""

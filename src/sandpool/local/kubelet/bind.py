@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from sandpool.local.kubelet.pods import NodePod
 
+DISK_PRESSURE = "DiskPressure"
+"""The condition of the node, and the reason of a container that waits for room on its disk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Runtimes:
@@ -36,6 +39,7 @@ class NodeFacts:
     labels: Mapping[str, str]
     closed: bool = False  # cordoned
     runtimes: Runtimes | None = None  # None: a pod may ask for any
+    pressure: str = ""  # why no pod is started at the moment
 
 
 def why_not_here(pod: NodePod, node: NodeFacts) -> tuple[str, str] | None:

@@ -24,6 +24,7 @@ class Entry:
     awaited: bool = False  # what it is by then will be told at the next look, which is due; nothing is being told now
     labels: Mapping[str, str] | None = None  # that the backend knows
     claims: tuple[str, ...] = ()  # uids of the claims that it uses
+    evicted: str = ""  # why its backend has ended it: it is over, whatever becomes of the write that says so
     seen: Running | None = None  # as it was when Events were last made of it
 
 

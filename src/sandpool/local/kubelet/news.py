@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, Waiting
 from sandpool.local.kubelet.asking import Answer
+from sandpool.local.kubelet.bind import DISK_PRESSURE
 from sandpool.local.kubelet.course import Result, Which
 from sandpool.local.kubelet.options import Pace
 from sandpool.local.kubelet.pods import Json, NodePod
 from sandpool.local.kubelet.restarts import SANDPOOL_RESTARTED, delay, policy_of, restarts
+from sandpool.local.kubelet.status import EVICTED
 from sandpool.loop.events import Kind
 
 
@@ -38,6 +40,8 @@ class PodEvent(StrEnum):
     FAILED_PRE_STOP = "FailedPreStopHook"
     PULL_SECRET = "FailedToRetrieveImagePullSecret"  # noqa: S105
     OOM_KILLED = "OOMKilled"
+    EVICTED = "Evicted"
+    DISK_PRESSURE = "NodeHasDiskPressure"
     RESTARTED = "SandpoolRestarted"
 
 
@@ -140,11 +144,15 @@ def published_news(pod: NodePod, fields: Json) -> list[News]:
     """What a status that was just written says for the first time."""
     if fields.get("reason") == SANDPOOL_RESTARTED:
         return [News(Kind.WARNING, PodEvent.RESTARTED, str(fields.get("message", "")))]
+    if fields.get("reason") == EVICTED:
+        return [News(Kind.WARNING, PodEvent.EVICTED, str(fields.get("message", "")))]
     for condition in fields.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return [News(Kind.WARNING, PodEvent.FAILED_SCHEDULING, condition.get("message", ""))]
     for shown in fields.get("containerStatuses") or ():
         waiting = (shown.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") == DISK_PRESSURE:
+            return [News(Kind.WARNING, PodEvent.DISK_PRESSURE, waiting.get("message", ""))]
         if waiting.get("reason") == PodEvent.FAILED_SANDBOX:
             return [trouble_news(PodEvent.FAILED_SANDBOX, waiting.get("message", ""))]
     return []

@@ -5,15 +5,17 @@ Level-triggered: each beat puts right what is missing. A beat that fails is logg
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from sandpool.local.backends.base import Probe
 from sandpool.local.kubelet import machine
+from sandpool.local.kubelet.bind import DISK_PRESSURE
 from sandpool.local.kubelet.options import KubeletOptions
 from sandpool.local.kubelet.runtimes import Offers, RuntimeClasses, why_not
 from sandpool.loop.cache import Cache
@@ -49,18 +51,24 @@ def _annotations_patch(options: KubeletOptions) -> dict[str, str | None]:
     return {TAKES_PODS: None, **node_annotations(options)}
 
 
-def node_body(options: KubeletOptions, runtime: str, offers: Offers, now: datetime) -> dict[str, Any]:
+def node_body(
+    options: KubeletOptions, runtime: str, offers: Offers, now: datetime, pressure: str | None = None
+) -> dict[str, Any]:
     return {
         "metadata": {"name": options.node, "labels": node_labels(options), "annotations": node_annotations(options)},
-        "status": node_status(options, runtime, offers, now),
+        "status": node_status(options, runtime, offers, now, pressure),
     }
 
 
-def node_status(options: KubeletOptions, runtime: str, offers: Offers, now: datetime) -> dict[str, Any]:
+def node_status(
+    options: KubeletOptions, runtime: str, offers: Offers, now: datetime, pressure: str | None = None
+) -> dict[str, Any]:
+    """`pressure`: why no pod is started at the moment; None where nobody looks at the disk."""
+    disk = [] if pressure is None else [_disk(pressure, now)]
     return {
         "capacity": dict(options.capacity),
         "allocatable": dict(options.capacity),
-        "conditions": [_ready(now), *(_offer(name, probe, now) for name, probe in sorted(offers.items()))],
+        "conditions": [_ready(now), *disk, *(_offer(name, probe, now) for name, probe in sorted(offers.items()))],
         "addresses": [
             {"type": "InternalIP", "address": options.address},
             {"type": "Hostname", "address": options.node},
@@ -105,6 +113,25 @@ def _condition(type_: str, holds: bool, reason: str, message: str, now: datetime
     }
 
 
+def _disk(pressure: str, now: datetime) -> dict[str, Any]:
+    if pressure:
+        return _condition(DISK_PRESSURE, True, "KubeletHasDiskPressure", pressure, now)
+    return _condition(DISK_PRESSURE, False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", now)
+
+
+class DiskWatch(Protocol):
+    """Whoever knows how full the disk of this machine is."""
+
+    @property
+    def pressure(self) -> str:
+        """Why no pod is started at the moment; empty while there is room."""
+        ...
+
+    async def moved(self) -> None:
+        """Waits until that becomes another answer."""
+        ...
+
+
 class Heartbeat:
     def __init__(
         self,
@@ -114,6 +141,7 @@ class Heartbeat:
         options: KubeletOptions,
         runtime: Callable[[], str],
         runtimes: RuntimeClasses,
+        disk: DiskWatch | None = None,
     ) -> None:
         self._api = api
         self._nodes = nodes
@@ -121,6 +149,8 @@ class Heartbeat:
         self._options = options
         self._runtime = runtime
         self._runtimes = runtimes
+        self._disk = disk
+        self._pressed = False  # whether we have told of pressure
         self._told = Uid("")  # the node object that we have told our status
 
     async def run(self) -> None:
@@ -132,26 +162,49 @@ class Heartbeat:
                 await self._renew(node)
             except (ApiError, Unreachable) as error:
                 log.warning("node not renewed", node=self._options.node, error=f"{type(error).__name__}: {error}")
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Until the next beat, or until the disk has filled or has room again."""
+        if self._disk is None:
             await self._clock.sleep(self._options.pace.renew)
+            return
+        rest = [
+            asyncio.ensure_future(self._clock.sleep(self._options.pace.renew)),
+            asyncio.ensure_future(self._disk.moved()),
+        ]
+        try:
+            await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in rest:
+                each.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
+
+    @property
+    def _pressure(self) -> str | None:
+        """None: nobody looks."""
+        return None if self._disk is None else self._disk.pressure
 
     async def _ensure_node(self) -> Node:
         """The node as it is. One of another uid than last time was made by somebody else, or by an earlier process."""
         name = self._options.node
         node = self._nodes.get(Key("", name))
         if node is None:
-            body = node_body(self._options, self._runtime(), self._runtimes.offers, self._clock.now())
+            offers, now = self._runtimes.offers, self._clock.now()
+            body = node_body(self._options, self._runtime(), offers, now, self._pressure)
             try:
                 node = await self._api.create(NODES, body)
-                self._told = node.metadata.uid
+                self._told, self._pressed = node.metadata.uid, bool(self._pressure)
             except AlreadyExists:
                 node = await self._api.get(NODES, name)
-        if node.metadata.uid != self._told:
-            status = node_status(self._options, self._runtime(), self._runtimes.offers, self._clock.now())
+        if node.metadata.uid != self._told or self._pressed != bool(self._pressure):
+            pressure = self._pressure
+            status = node_status(self._options, self._runtime(), self._runtimes.offers, self._clock.now(), pressure)
             node = await self._api.patch_status(NODES, name, merge_patch({"status": status}))
             wanted = _annotations_patch(self._options)
             if any(node.metadata.annotations.get(key) != value for key, value in wanted.items()):
                 node = await self._api.patch(NODES, name, merge_patch({"metadata": {"annotations": wanted}}))
-            self._told = node.metadata.uid
+            self._told, self._pressed = node.metadata.uid, bool(pressure)
         return node
 
     async def _renew(self, node: Node) -> None:

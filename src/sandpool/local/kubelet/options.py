@@ -21,6 +21,7 @@ class Pace:
     first_retry: float = 1.0  # after a backend could not start a pod, doubling
     longest_retry: float = 300.0
     longest_lookup: float = 15.0  # the same, if something that the pod refers to was missing
+    pressure: float = 2.0  # between looks whether the disk has room again for a pod that waits for that
     refresh: float = 30.0  # between looks for ConfigMaps and Secrets that have changed
     tidy: float = 30.0  # between looks for claims that are gone
     renew: float = 10.0  # between renewals of the node's lease

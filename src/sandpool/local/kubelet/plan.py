@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sandpool.local.backends.base import Exit, Running, Workload
 from sandpool.local.kubelet import status
-from sandpool.local.kubelet.bind import NodeFacts, handler_of, why_not_here, why_not_run
+from sandpool.local.kubelet.bind import DISK_PRESSURE, NodeFacts, handler_of, why_not_here, why_not_run
 from sandpool.local.kubelet.containers import Trouble, read_back
 from sandpool.local.kubelet.course import Health
 from sandpool.local.kubelet.options import Pace
@@ -37,6 +37,7 @@ class PodView(Struct, frozen=True):
     held_since: datetime | None = None  # since when a status difference has been waiting
     health: Mapping[str, Health] = status.NO_PROBES  # of the running containers that have probes
     relabelled: bool = False  # the backend knows other labels, or we do not know which
+    evicted: str = ""  # why its backend has ended it for good
     revives: bool = True  # whether the backend brings pods back as they were
 
 
@@ -129,6 +130,8 @@ def _plan_own(view: PodView, pace: Pace, now: datetime) -> Plan:
             return _leave(view, pod, now)
         case PodView(pod=NodePod(finished=True)):
             return Plan()
+        case PodView(pod=NodePod() as pod, evicted=str(why)) if why:
+            return Plan(_said(pod, status.evicted(pod, view.host, why, now)))
         case PodView(pod=NodePod() as pod, seen=None):
             return _start(view, pod, pace, now)
         case PodView(pod=NodePod() as pod, seen=Running() as seen):
@@ -162,6 +165,10 @@ def _start(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
     if refusal is not None:
         obstacle = Trouble("FailedCreatePodSandBox", refusal, now)
         return Plan(_said(pod, status.accepted(pod, view.host, obstacle, now)))
+    if view.node is not None and view.node.pressure:
+        obstacle = Trouble(DISK_PRESSURE, view.node.pressure, now)
+        said = _said(pod, status.accepted(pod, view.host, obstacle, now))
+        return Plan(said, now + timedelta(seconds=pace.pressure))
     ran = pod.phase == Phase.RUNNING and not view.revives
     if ran and pod.spec.restart_policy == "Never":
         return Plan(_said(pod, status.lost(pod, view.host, now)))

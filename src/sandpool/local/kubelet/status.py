@@ -23,6 +23,7 @@ INITIALIZED = "Initialized"
 READY = "Ready"
 CONTAINERS_READY = "ContainersReady"
 SCHEDULED = "PodScheduled"
+EVICTED = "Evicted"
 NOTED = "sandpool.dev/Noted"
 """There while the user should know something: ports that are mapped to others, sizes that nobody enforces."""
 OURS = (READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED)
@@ -87,6 +88,12 @@ def lost(pod: NodePod, host: str, now: datetime) -> Json:
         "again. Delete the pod; a Sandbox gets a new one then"
     )
     return {**status, "reason": restarts.SANDPOOL_RESTARTED, "message": words}
+
+
+def evicted(pod: NodePod, host: str, why: str, now: datetime) -> Json:
+    """The status of a pod that this node has ended because it used too much of the disk."""
+    status = _over(pod, Exit(137, now, reason=EVICTED, message=why.strip()), host, now)
+    return {**status, "phase": Phase.FAILED.value, "reason": EVICTED, "message": why}
 
 
 def _over(pod: NodePod, end: Exit, host: str, now: datetime) -> Json:

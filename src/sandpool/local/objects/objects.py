@@ -43,6 +43,7 @@ from sandpool.local.objects.patching import check_type, patched
 from sandpool.local.objects.placing import Placing
 from sandpool.local.objects.prepare import check_kind, check_names, settle_namespace, stamp
 from sandpool.local.objects.quota.ledger import Quotas
+from sandpool.local.objects.room import Room
 from sandpool.local.objects.scaling import scale_of, scaled
 from sandpool.local.objects.strategy import strategy_of
 from sandpool.local.objects.typed import Typed
@@ -84,6 +85,7 @@ class Objects:
         self._log = Acknowledged(store, self.holdings)
         self._memo = Memo()
         self._departed = Departed()
+        self.room = Room()
         self.typed = Typed()  # for whoever serves them in this process
         self.outright = JointWrite(store, self._log, self.typed)
         self.quotas = Quotas(store)
@@ -144,6 +146,8 @@ class Objects:
             if options.dry_run:
                 value = msgspec.json.encode(document)
                 return Written(Record(key, NO_REVISION, NO_REVISION, value), warnings, created=True)
+            if self.room.why:
+                self.room.check_new()
             if resource.kind == "ResourceQuota":
                 self.quotas.expect()
             if resource is kinds.CLAIMS:
@@ -282,6 +286,8 @@ class Objects:
         elif options.dry_run:
             written = self._told(_preview(record, document))
         else:
+            if self.room.why:
+                self.room.check_change(record, document, change.subresource)
             written = self._log.put(record.key, record, document, options.tenant)
         return self._windowed(resource, written) if change.subresource == "scale" else written, warnings
 

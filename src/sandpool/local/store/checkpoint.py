@@ -14,6 +14,7 @@ import sqlite3
 import threading
 from pathlib import Path
 
+from sandpool.local.store.allocation import HeldRoom
 from sandpool.local.store.sqlite_file import PAGE, connect
 from sandpool.telemetry.log import logger
 
@@ -46,8 +47,9 @@ class Turns:
 class Checkpointer:
     """`begin` and `ended` are called by the writer's thread around each commit."""
 
-    def __init__(self, path: Path, often: int, bound: int) -> None:
+    def __init__(self, path: Path, often: int, bound: int, room: HeldRoom) -> None:
         self._connection = connect(path, wait=0.0)
+        self._room = room
         self._often = often
         self._bound = bound
         self._lock = threading.Lock()  # held by whoever runs a checkpoint
@@ -90,6 +92,7 @@ class Checkpointer:
         self._written = 0
         try:
             _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._room.top_up()
             return int(pages)
         except sqlite3.Error as error:
             log.warning("checkpoint failed, the write-ahead log grows", error=error)

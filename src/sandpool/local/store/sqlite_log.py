@@ -11,6 +11,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+from sandpool.local.store.allocation import HeldRoom
 from sandpool.local.store.checkpoint import Checkpointer
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit, Loaded, Sink, Unit
@@ -50,6 +51,7 @@ class SqliteLog:
         self._connection: sqlite3.Connection
         self._checkpointer: Checkpointer
         self._marker: Marker
+        self._room: HeldRoom
         self._writer: Writer
         self._thread: threading.Thread
         self._stopped: asyncio.Future[None]
@@ -64,12 +66,15 @@ class SqliteLog:
         connection, loaded = open_store(self._path, self._bounds.wait, self._bounds.window, self._terms)
         with ExitStack() as undo:
             undo.callback(connection.close)
+            room = HeldRoom(self._path, self._bounds.room)
+            undo.callback(room.close)
             marker = Marker(self._path, loaded.identity)
             undo.callback(marker.close)
             marker.acknowledge(loaded.revision)
-            checkpointer = Checkpointer(self._path, self._bounds.checkpoint, self._bounds.wal)
+            checkpointer = Checkpointer(self._path, self._bounds.checkpoint, self._bounds.wal, room)
             undo.pop_all()
-        self._connection, self._checkpointer, self._marker = connection, checkpointer, marker
+        self._connection, self._checkpointer = connection, checkpointer
+        self._marker, self._room = marker, room
         self._writer = Writer(connection, checkpointer, self._bounds, loaded, marker.acknowledge)
         self._thread = threading.Thread(target=self._run, name="sandpool-writer", daemon=True)
         self._thread.start()
@@ -104,6 +109,7 @@ class SqliteLog:
             self._checkpointer.close()
             self._marker.close()
             self._connection.close()  # the last one out copies the rest and removes the write-ahead log
+            self._room.close()
             self._post(self._stop)
 
     def _committed(self, commit: Commit) -> None:

@@ -48,6 +48,7 @@ class Bounds:
     checkpoint: int = 4 * 1024 * 1024
     wal: int = 32 * 1024 * 1024
     wait: float = 5.0  # seconds for another process that holds the file
+    room: int = 0  # bytes of the disk that the file and its write-ahead log each hold beyond their ends
 
 
 class Stop:

@@ -47,13 +47,13 @@ def made(places: Places, options: VolumeOptions, uid: str, spec: VolumeSpec, gro
         case EmptyDir(memory=True, size=size):
             return Volume(name, tmpfs_size=options.memory_size if size is None else size)
         case EmptyDir(size=size):
-            return _sized(name, places.pods / uid / name, size, group, options)
+            return _sized(name, places, places.pods / uid / name, size, group, options)
         case Content() as files:
             return _content(name, places, uid, files, group)
         case Claim() as claim:
             folder = places.claims / folder_name(claim.uid, "the uid of a claim")
             with places.claiming:
-                return _sized(name, folder, claim.size, group, options, read_only=claim.read_only)
+                return _sized(name, places, folder, claim.size, group, options, read_only=claim.read_only)
         case HostPath() as path:
             return Volume(name, path=host_path(name, path, options.host_paths), within=Path("/"))
 
@@ -65,7 +65,14 @@ def unmade(folder: Path) -> None:
 
 
 def _sized(
-    name: str, folder: Path, size: int | None, group: int | None, options: VolumeOptions, *, read_only: bool = False
+    name: str,
+    places: Places,
+    folder: Path,
+    size: int | None,
+    group: int | None,
+    options: VolumeOptions,
+    *,
+    read_only: bool = False,
 ) -> Volume:
     private(folder)
     data, image = folder / DATA, folder / IMAGE
@@ -76,7 +83,8 @@ def _sized(
             (data / "lost+found").rmdir()  # as mkfs left it; one that has something in it is the sandbox's
     _open_folder(folder, group, fresh=held and not any(data.iterdir()))
     enforced = size is None or held
-    note = "" if enforced else _UNHELD.format(size=size)
+    measured = folder.parent != places.claims  # an emptyDir that is too large ends its pod; a claim outlives pods
+    note = "" if enforced or measured else _UNHELD.format(size=size)
     return Volume(name, path=data, read_only=read_only, enforced=enforced, note=note)
 
 

@@ -85,9 +85,17 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("ioctl", (0, 0x5412), ERROR | errno.EPERM),
         ("ioctl", (0, 0xFF_0000_5412), ERROR | errno.EPERM),  # the kernel looks at the low half only
         ("ioctl", (0, 0x541C), ERROR | errno.EPERM),
+        ("ioctl", (0, 0x5423), ERROR | errno.EPERM),
+        ("ioctl", (0, 0x40305828), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x4030582A), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x40305839), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x4030582B), ALLOW),  # gives room back
         ("personality", (0xFFFFFFFF,), ALLOW),
         ("personality", (0,), ALLOW),
         ("personality", (0x0040000,), ERROR | errno.EPERM),
+        ("fallocate", (3, 0, 0, 1 << 40), ERROR | errno.EOPNOTSUPP),
+        ("fallocate", (3, 1, 0, 1 << 40), ERROR | errno.EOPNOTSUPP),
+        ("fallocate", (3, 3, 0, 1 << 40), ALLOW),  # gives room back
         ("prlimit64", (0, 7, 1, 0), ALLOW),
         ("prlimit64", (1, 7, 1, 0), ERROR | errno.EPERM),
     ],

@@ -20,7 +20,7 @@ DELETE_OPTIONS = f"{META}.DeleteOptions"
 ALWAYS = (400, 401, 403, 404, 406, 429, 500, 503)
 _READ = (*ALWAYS, 504)
 _LIST = (*ALWAYS, 410, 422, 504)
-_WRITE = (*ALWAYS, 409, 413, 415, 422)
+_WRITE = (*ALWAYS, 409, 413, 415, 422, 507)
 
 
 def ref(name: str) -> Json:

@@ -37,6 +37,11 @@ class Keeper:
     def alive(self) -> bool:
         return not self._over.done()
 
+    @property
+    def pid(self) -> int | None:
+        """Of its process, on the machine."""
+        return self._handle.pid if self._handle is not None else None
+
     async def begin(self, order: Message) -> list[int]:
         """The open files of a sandbox that runs; when it raises, nothing of it does."""
         try:

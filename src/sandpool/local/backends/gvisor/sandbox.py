@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import socket
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +16,10 @@ from sandpool.local.backends.base import Stats
 from sandpool.local.backends.gvisor import config, orders
 from sandpool.local.backends.gvisor.container import LOST, GvisorContainer, GvisorTask, as_ended, exit_status
 from sandpool.local.backends.gvisor.keeping import Keeper
+from sandpool.local.backends.namespaces import freezing
 from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
 from sandpool.local.backends.namespaces.forked.frames import Message
+from sandpool.local.backends.namespaces.looking import descending, measured
 from sandpool.local.backends.namespaces.server import ForkServer, close
 from sandpool.local.backends.runtime import ContainerPlan, Ended, Limits, SandboxPlan, Stdio
 from sandpool.local.errors import NodeError
@@ -62,6 +65,7 @@ class GvisorSandbox:
         self._joined: list[str] = []
         self._ooms = 0
         self._paused = False
+        self._frozen = False
         self.killed: set[int] = set()
 
     @property
@@ -189,6 +193,26 @@ class GvisorSandbox:
             raise NodeError("Gvisor", f"runsc {argv[0]}: {log.strip() or said.strip() or f'code {code}'}")
         return said
 
+    async def freeze(self) -> None:
+        """The processes of its kernel; where control groups cannot, that kernel stops what runs on it."""
+        if self._keeper.alive and not self._paused and not self._frozen:
+            self._frozen = True
+            if not await freezing.freeze(self._machine.cgroups, self.plan.id):
+                await self._command("pause", config.ROOT)
+
+    async def thaw(self) -> None:
+        if self._frozen:
+            self._frozen = False
+            if not await freezing.thaw(self._machine.cgroups, self.plan.id) and not self._paused:
+                await self._command("resume", config.ROOT)
+
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
+        return await measured(await self._runtime.living_server(), folders)
+
+    async def processes(self) -> Collection[int]:
+        members = self._machine.cgroups.members(self.plan.id)
+        return members if members is not None else descending([self._keeper.pid])
+
     async def stats(self) -> Stats:
         seconds, memory, _ = self._machine.cgroups.usage(self.plan.id)
         if seconds is None:
@@ -209,6 +233,8 @@ class GvisorSandbox:
 
     async def destroy(self) -> None:
         """Repeated, it goes on where it failed."""
+        with contextlib.suppress(NodeError):
+            await freezing.thaw(self._machine.cgroups, self.plan.id)
         await self._keeper.end()
         if self._egress is not None:
             self._egress.close()

@@ -298,6 +298,16 @@ class Cgroups:
         place = self.places.get("pids")
         return keyed(read(f"{place.folder}/{group}/pids.events"), "max") if place else 0
 
+    def members(self, group: str) -> set[int] | None:
+        """The processes of a group and of those in it; None where there are no groups."""
+        place = self.places.get("pids") or next(iter(self.places.values()), None)
+        if place is None:
+            return None
+        found: set[int] = set()
+        for folder, _, _ in os.walk(f"{place.folder}/{group}"):
+            found |= {int(pid) for pid in read(f"{folder}/cgroup.procs").split() if pid.isdigit()}
+        return found - {0}
+
     def usage(self, group: str) -> tuple[float | None, int | None, int | None]:
         """Seconds, bytes and processes of a group; None where nobody counts."""
         return self._seconds(group), self._memory(group), self._processes(group)

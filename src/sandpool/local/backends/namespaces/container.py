@@ -123,6 +123,16 @@ class NamespaceContainer(Command):
         with its:
             self._channel.send(order, [*files, its.fileno()])
 
+    @property
+    def pid(self) -> int | None:
+        """Of its init, on the machine."""
+        return self._handle.pid if self._handle is not None else None
+
+    def doom(self) -> None:
+        """Lets the kernel end it, without waiting for that."""
+        if self._handle is not None:
+            self._handle.kill()
+
     async def end(self) -> None:
         """At once, and all that is in it."""
         await asyncio.shield(self._known)  # the fork-server says who it is, or that it never came to be

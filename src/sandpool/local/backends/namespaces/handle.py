@@ -24,6 +24,15 @@ class Handle:
         if not self.gone.done():
             self.gone.set_result(None)
 
+    @property
+    def pid(self) -> int | None:
+        """Its number, as long as it lives."""
+        if self._file < 0:
+            return None
+        with open(f"/proc/self/fdinfo/{self._file}") as file:
+            said = [line.split()[1] for line in file if line.startswith("Pid:")]
+        return int(said[0]) if said and int(said[0]) > 0 else None
+
     def kill(self) -> None:
         if self._file >= 0:
             with contextlib.suppress(ProcessLookupError):

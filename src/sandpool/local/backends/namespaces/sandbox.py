@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 from collections import deque
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,7 @@ from sandpool.local.backends.namespaces import freezing, orders
 from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
 from sandpool.local.backends.namespaces.container import NamespaceContainer
 from sandpool.local.backends.namespaces.forked.frames import Message
+from sandpool.local.backends.namespaces.looking import descending, measured
 from sandpool.local.backends.namespaces.server import ForkServer, close
 from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.local.errors import NodeError
@@ -74,6 +76,7 @@ class NamespaceSandbox:
         self._ending = asyncio.Lock()
         self._destroyed = False
         self._paused = False
+        self._frozen = False
 
     @property
     def containers(self) -> list[NamespaceContainer]:
@@ -210,7 +213,7 @@ class NamespaceSandbox:
 
     async def resume(self) -> None:
         if self._paused:
-            if not await freezing.thaw(self._machine.cgroups, self.plan.id):
+            if not self._frozen and not await freezing.thaw(self._machine.cgroups, self.plan.id):
                 await self._signal_all(signal.SIGCONT)
             self._show_paused(paused=False)
 
@@ -223,6 +226,26 @@ class NamespaceSandbox:
         for container in self._containers:
             if not container.ended.done():
                 await container.signal_all(number)
+
+    async def freeze(self) -> None:
+        if self._shared is not None and not self._paused and not self._frozen:
+            self._frozen = True
+            if not await freezing.freeze(self._machine.cgroups, self.plan.id):
+                await self._signal_all(signal.SIGSTOP)
+
+    async def thaw(self) -> None:
+        if self._frozen:
+            self._frozen = False
+            if not self._paused and not await freezing.thaw(self._machine.cgroups, self.plan.id):
+                await self._signal_all(signal.SIGCONT)
+
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
+        """By a worker: as an ordinary user, only there are all files of a sandbox readable."""
+        return await measured(await self._around.living_server(), folders)
+
+    async def processes(self) -> Collection[int]:
+        members = self._machine.cgroups.members(self.plan.id)
+        return members if members is not None else descending(each.pid for each in self._containers)
 
     async def stats(self) -> Stats:
         seconds, memory, count = self._machine.cgroups.usage(self.plan.id)
@@ -244,6 +267,8 @@ class NamespaceSandbox:
                 self._around.forget(self)
 
     async def _destroy(self) -> None:
+        for each in self._containers:
+            each.doom()  # before they are thawed: one that was stopped because it wrote too much writes no more
         with contextlib.suppress(NodeError):
             await freezing.thaw(self._machine.cgroups, self.plan.id)
         await asyncio.gather(*(each.end() for each in self._containers))

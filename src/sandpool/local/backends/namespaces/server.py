@@ -102,13 +102,19 @@ class ForkServer:
 
     async def once(self, order: Message, files: Sequence[int] = (), patience: float | None = PATIENCE) -> list[int]:
         """Has a worker do one thing; the answer is the files that it gives."""
-        answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        return (await self.ask(order, files, patience))[1]
+
+    async def ask(
+        self, order: Message, files: Sequence[int] = (), patience: float | None = PATIENCE
+    ) -> tuple[Message, list[int]]:
+        """The same; the answer is what it says, too."""
+        answer: asyncio.Future[tuple[Message, list[int]]] = asyncio.get_running_loop().create_future()
 
         def heard(message: Message, given: list[int]) -> None:
             if answer.done() or "handle" in message:
                 close(given)
             elif "done" in message:
-                answer.set_result(given)
+                answer.set_result((message, given))
             else:
                 close(given)
                 answer.set_exception(as_error(message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from sandpool.local.backends.pods.run import Around
 from sandpool.local.backends.pods.security import check_pod
 from sandpool.local.backends.pods.threads import Threads
 from sandpool.local.backends.runtime import Runtime
+from sandpool.local.disk.port import Occupant
 from sandpool.local.errors import NodeError
 from sandpool.local.images.port import Images
 from sandpool.local.network.port import Network
@@ -127,6 +128,10 @@ class PodsBackend:
 
     def running(self) -> Collection[Running]:
         return [pod.seen for pod in self._pods.values()]
+
+    def occupants(self) -> Iterable[Occupant]:
+        """Its pods, for whoever watches the disk."""
+        return [pod.storage for pod in self._pods.values()]
 
     async def start(self, workload: Workload) -> None:
         if workload.uid in self._pods:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sandpool.local.backends.base import ContainerSpec, WorkloadSpec
+from sandpool.local.backends.base import ContainerSpec, Workload, WorkloadSpec
 from sandpool.local.backends.runtime import Limits
+from sandpool.local.disk.measured import Limits as StorageLimits
 from sandpool.local.errors import NodeError
+from sandpool.local.volumes.spec import EmptyDir
 from sandpool.model.quantities import QuantityError, parse
 
 _KNOWN = ("cpu", "memory", "ephemeral-storage")
@@ -39,6 +41,31 @@ def pod_limits(spec: WorkloadSpec, pids: int | None) -> Limits:
         storage=_whole(_together([one.storage for one in mains], [one.storage for one in inits])),
         pids=pids,
     )
+
+
+def storage_limits(workload: Workload) -> StorageLimits:
+    """Ephemeral storage: of the pod, of containers, and of emptyDirs on disk that have a sizeLimit."""
+    spec = workload.spec
+    everybody = (*spec.init_containers, *spec.containers)
+    own = {container.name: _or_none(container).storage for container in everybody}
+    volumes = {
+        volume.name: volume.source.size
+        for volume in workload.volumes
+        if isinstance(volume.source, EmptyDir) and not volume.source.memory and volume.source.size
+    }
+    return StorageLimits(
+        pod_limits(spec, None).storage,
+        {name: limit for name, limit in own.items() if limit is not None},
+        volumes,
+        sum(_requested(container) for container in spec.containers),
+    )
+
+
+def _requested(spec: ContainerSpec) -> int:
+    try:
+        return parse(spec.resources.requests.get("ephemeral-storage", "0")).value
+    except QuantityError:
+        return 0
 
 
 def _or_none(spec: ContainerSpec) -> Limits:

@@ -21,6 +21,7 @@ class Facts:
     ends_at: float = inf  # finite: it is stopping
     asked: bool = False
     paused: bool = False
+    evicted: str = ""
 
     @property
     def stopping(self) -> bool:
@@ -37,7 +38,15 @@ def running(
         first = init or containers
         first[:] = [_held_up(one, facts.trouble, now) for one in first]
     return Running(
-        workload.uid, workload.key, address, tuple(init), tuple(containers), facts.stopping, facts.paused, notes
+        workload.uid,
+        workload.key,
+        address,
+        tuple(init),
+        tuple(containers),
+        facts.stopping,
+        facts.paused,
+        notes,
+        facts.evicted,
     )
 
 

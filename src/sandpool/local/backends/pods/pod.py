@@ -21,7 +21,8 @@ from sandpool.local.backends.pods.parts import Parts
 from sandpool.local.backends.pods.room import Room
 from sandpool.local.backends.pods.run import Run
 from sandpool.local.backends.pods.slot import Slot
-from sandpool.local.backends.pods.threads import unbroken
+from sandpool.local.backends.pods.storage import PodStorage
+from sandpool.local.backends.pods.threads import Threads, unbroken
 from sandpool.local.errors import NodeError
 from sandpool.telemetry.log import logger
 
@@ -44,6 +45,7 @@ class Pod:
         self._doing: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self.seen = self._look()
+        self.storage = PodStorage(self)
 
     # What is known
 
@@ -58,6 +60,10 @@ class Pod:
         if slot.run is None:
             raise UnknownPod(self.workload.uid, name)
         return slot.run
+
+    @property
+    def threads(self) -> Threads:
+        return self._parts.around.threads
 
     @property
     def paused(self) -> bool:
@@ -101,6 +107,22 @@ class Pod:
             self._doing.cancel()
         self._wake.set()
         self._tell()
+
+    def evict(self, message: str) -> None:
+        """Ends it at once, for a reason that its status will tell."""
+        if not self._facts.evicted:
+            self._facts.evicted = message
+            self.stop(0.0)
+
+    async def freeze(self) -> None:
+        async with self._freezing:
+            if self.room.made and not self._facts.evicted:
+                await self.room.there().freeze()
+
+    async def thaw(self) -> None:
+        async with self._freezing:
+            if self.room.made:
+                await self.room.there().thaw()
 
     def relabel(self, labels: Mapping[str, str]) -> None:
         self.room.relabel(labels)

@@ -14,7 +14,7 @@ import pty
 import pwd
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from sandpool.local.backends.runtime import (
     Task,
 )
 from sandpool.local.errors import NodeError
+from sandpool.local.volumes.folders import used
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
@@ -114,6 +115,18 @@ class ProcessSandbox:
 
     async def resume(self) -> None:
         await self._every(signal.SIGCONT)
+
+    async def freeze(self) -> None:
+        await self.pause()
+
+    async def thaw(self) -> None:
+        await self.resume()
+
+    async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
+        return [(await asyncio.to_thread(used, folder), 0) if folder.is_dir() else (0, 0) for folder in folders]
+
+    async def processes(self) -> Collection[int]:
+        return ()  # what they write outside of the pod's folder is nobody's
 
     async def stats(self) -> Stats:
         answers = await asyncio.gather(*(family.order("stats") for family in list(self._families)))

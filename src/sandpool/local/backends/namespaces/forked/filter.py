@@ -23,6 +23,8 @@ X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # cgroup, uts, ipc, user, pid, net, mount
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423
+RESERVE_SPACE, RESERVE_SPACE_64, ZERO_RANGE = 0x40305828, 0x4030582A, 0x40305839  # the same as fallocate, by ioctl
+PUNCH_HOLE = 2
 QUERY_PERSONALITY = 0xFFFFFFFF
 
 Instruction = tuple[int, int, int, int]
@@ -61,14 +63,18 @@ def _socket() -> list[Instruction]:
 
 
 def _ioctl() -> list[Instruction]:
-    """Nobody types into somebody else's terminal or changes what a terminal's line is."""
+    """Nobody types into somebody else's terminal or changes what a terminal's line is; and none of the old names of fallocate."""
     return [
         _argument(1),
-        (JUMP_EQUAL, 3, 0, TIOCSTI),
-        (JUMP_EQUAL, 2, 0, TIOCLINUX),
-        (JUMP_EQUAL, 1, 0, TIOCSETD),
+        (JUMP_EQUAL, 6, 0, TIOCSTI),
+        (JUMP_EQUAL, 5, 0, TIOCLINUX),
+        (JUMP_EQUAL, 4, 0, TIOCSETD),
+        (JUMP_EQUAL, 4, 0, RESERVE_SPACE),
+        (JUMP_EQUAL, 3, 0, RESERVE_SPACE_64),
+        (JUMP_EQUAL, 2, 0, ZERO_RANGE),
         _ALLOW,
         _refuse(errno.EPERM),
+        _refuse(errno.EOPNOTSUPP),
     ]
 
 
@@ -87,11 +93,18 @@ def _prlimit() -> list[Instruction]:
     return [_argument(0), (JUMP_EQUAL, 0, 1, 0), _ALLOW, _refuse(errno.EPERM)]
 
 
+def _fallocate() -> list[Instruction]:
+    """It takes any amount of disk in no time, before anybody can measure it. Giving room back is allowed; a C library whose call
+    is answered like this writes instead, as on the file systems that know no such call."""
+    return [_argument(1), (JUMP_SET, 0, 1, PUNCH_HOLE), _ALLOW, _refuse(errno.EOPNOTSUPP)]
+
+
 def instructions(machine: Architecture) -> list[Instruction]:
     # The C library asks for clone3 first and takes ENOSYS for "not here": its flags are in memory, where no filter sees them.
     judged = {
         "clone": _clone(), "clone3": [_refuse(errno.ENOSYS)], "socket": _socket(), "socketpair": _socket(),
         "ioctl": _ioctl(), "personality": _personality(), "prlimit64": _prlimit(),
+        "fallocate": _fallocate(),
     }  # fmt: skip
     program: list[Instruction] = [(LOAD, 0, 0, ARCH), (JUMP_EQUAL, 1, 0, machine.audit), (RETURN, 0, 0, KILL)]
     program.append((LOAD, 0, 0, NUMBER))

@@ -1,0 +1,90 @@
+"""A pod as the guard of the disk sees it (Occupant, see disk/port.py): what it uses of its ephemeral storage, and its eviction.
+
+As Kubernetes counts it: the writable layers and logs of its containers, and its emptyDirs on disk. Files that have no name any more
+count while somebody holds them open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandpool.local.backends.pods.hidden import hidden
+from sandpool.local.backends.pods.limits import storage_limits
+from sandpool.local.disk.measured import Used
+from sandpool.local.volumes.spec import Claim, EmptyDir
+from sandpool.model.metadata import Uid
+
+if TYPE_CHECKING:
+    from sandpool.local.backends.pods.pod import Pod
+
+_REST = ""  # the pod's own folder beside those of its containers
+
+
+class PodStorage:
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+        self.uid: Uid = pod.workload.uid
+        self.limits = storage_limits(pod.workload)
+        self.began_empty = pod.workload.was is None
+        self._last = Used()
+
+    async def measure(self, *, thorough: bool) -> Used:
+        pod = self._pod
+        if not pod.room.made:
+            return self._last  # nothing runs that could write
+        sandbox, folder = pod.room.there(), pod.room.folder
+        layers = await pod.threads.run(partial(layer_folders, folder.path, tuple(pod.slots)))
+        volumes = self._paths(EmptyDir)
+        claims = self._paths(Claim) if thorough else {}
+        paths = [path for paths in layers.values() for path in paths] + [*volumes.values(), *claims.values()]
+        sizes = dict(zip(paths, await sandbox.measure(paths), strict=True))
+        unnamed = await asyncio.to_thread(hidden, await sandbox.processes(), pod.workload.uid, folder.path)
+        self._last = Used(
+            {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
+            {name: sizes[path][0] for name, path in volumes.items()},
+            unnamed,
+            sum(max(0, sizes[path][0] - self._size(name)) for name, path in claims.items()),
+            sum(inodes for _, inodes in sizes.values()),
+        )
+        return self._last
+
+    def _paths(self, kind: type[EmptyDir] | type[Claim]) -> Mapping[str, Path]:
+        """Of its volumes of one kind that are on disk."""
+        made = self._pod.room.volumes or {}
+        named = [spec.name for spec in self._pod.workload.volumes if isinstance(spec.source, kind)]
+        return {name: made[name].path for name in named if name in made and made[name].path is not None}  # type: ignore[misc]
+
+    def _size(self, volume: str) -> int:
+        """What a persistent volume was promised to be."""
+        for spec in self._pod.workload.volumes:
+            if spec.name == volume and isinstance(spec.source, Claim):
+                return spec.source.size or 0
+        return 0
+
+    async def freeze(self) -> None:
+        await self._pod.freeze()
+
+    async def thaw(self) -> None:
+        await self._pod.thaw()
+
+    def evict(self, message: str) -> None:
+        self._pod.evict(message)
+
+
+def layer_folders(folder: Path, containers: tuple[str, ...]) -> dict[str, list[Path]]:
+    """The folders of a pod by container: its writable layers and its logs. What is nobody's counts for the pod. Blocks."""
+    found: dict[str, list[Path]] = {name: [folder / "logs" / name] for name in containers}
+    found[_REST] = [folder / "messages"]
+    try:
+        names = os.listdir(folder / "sandbox")
+    except OSError:
+        names = []
+    for name in names:
+        owner, _, number = name.rpartition("-")
+        found[owner if number.isdigit() and owner in found else _REST].append(folder / "sandbox" / name)
+    return found
