@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from support import escape_boxd, escape_lifetime, escape_limits, escape_own_kernel, escape_proofs, escape_volumes
+from support import (
+    escape_boxd,
+    escape_lifetime,
+    escape_limits,
+    escape_own_kernel,
+    escape_pools,
+    escape_proofs,
+    escape_volumes,
+)
 from support.escape_world import World
 
-THEMES = (escape_limits, escape_lifetime, escape_volumes, escape_boxd, escape_own_kernel, escape_proofs)
+THEMES = (escape_limits, escape_pools, escape_lifetime, escape_volumes, escape_boxd, escape_own_kernel, escape_proofs)
 SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
     each.__name__: each for theme in THEMES for each in theme.SCENARIOS
 }

@@ -69,6 +69,7 @@ class LocalOptions:
     backend: BackendName = "namespaces"
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
+    io_rate: int | None = None  # bytes a second of the disk, for each pod
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     pools: FirstPools = NO_POOLS
     router_host: str = "127.0.0.1"
@@ -165,7 +166,7 @@ async def _node(options: LocalOptions, api: LocalApi, clock: Clock, telling: Tel
     if options.backend == "none":
         yield None
         return
-    chosen = MachineOptions(options.data_dir.node, options.backend, options.images, options.volumes)
+    chosen = MachineOptions(options.data_dir.node, options.backend, options.images, options.volumes, options.io_rate)
     async with machine(chosen, api, clock, telling.metrics) as node:
         yield node
 

@@ -55,6 +55,7 @@ class MachineOptions:
     backend: BackendName = "namespaces"
     images: ImageOptions = field(default_factory=ImageOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
+    io_rate: int | None = None  # bytes a second of the disk, for each pod
 
     @property
     def installation(self) -> str:
@@ -103,8 +104,8 @@ def _runtimes(options: MachineOptions) -> list[Runtime]:
     if options.backend == "process":
         return [ProcessRuntime(folder / "process", installation=installation)]
     return [
-        NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER),
-        GvisorRuntime(folder / "gvisor", installation=installation),
+        NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER, io_rate=options.io_rate),
+        GvisorRuntime(folder / "gvisor", installation=installation, io_rate=options.io_rate),
     ]
 
 

@@ -28,6 +28,7 @@ NO_POOL = "none"
 UNHELD = ("process", "none")
 """Backends for which there are no first pools: their template promises walls, and here nothing would be between a sandbox and the machine."""
 MOST_MEMBERS = 10_000
+LEAST_IO_RATE = 1 << 20
 
 
 @Parameter(name="*")
@@ -69,6 +70,15 @@ class NodeFlags:
         Parameter(negative="", help="As root: volumes that name a size are file systems of that size, in a file each."),
     ] = False
 
+    io_limit: Annotated[
+        str | None,
+        Parameter(
+            negative="",
+            help="Bytes a second, such as 50Mi, that each pod may read from, and write to, the disk of the data directory. "
+            "Without it pods share the disk as its scheduler does.",
+        ),
+    ] = None
+
     def arguments(self) -> list[str]:
         """The same again, for another run of the command."""
         return [
@@ -77,6 +87,7 @@ class NodeFlags:
             *(f"--allow-image-folder={path.absolute()}" for path in self.allow_image_folder),
             *(f"--insecure-registry={name}" for name in self.insecure_registry),
             *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
+            *([f"--io-limit={self.io_limit}"] if self.io_limit is not None else []),
             *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
         ]
 
@@ -109,6 +120,22 @@ class NodeFlags:
         from sandpool.local.volumes.options import VolumeOptions
 
         return VolumeOptions(host_paths=self.allow_host_path, images=self.enforce_volume_sizes)
+
+    def io_rate(self) -> int | None:
+        """Bytes a second. Exit for a mistake."""
+        from sandpool.model.quantities import QuantityError, parse
+
+        if self.io_limit is None:
+            return None
+        try:
+            rate = parse(self.io_limit).value
+        except QuantityError as error:
+            raise Exit(USAGE, f"--io-limit {self.io_limit}: {error}; write bytes a second, such as 50Mi") from error
+        if rate < LEAST_IO_RATE:
+            raise Exit(
+                USAGE, f"--io-limit {self.io_limit} is less than {LEAST_IO_RATE >> 20}Mi a second; no pod would start"
+            )
+        return rate
 
 
 def _sized(text: str) -> tuple[str, int]:

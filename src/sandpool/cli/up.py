@@ -52,7 +52,7 @@ def up(
     directory = data_dir(data_dir_)
     place.check()
     _check(otlp_endpoint)
-    defaults, pools = containers.defaults(), node.pools()
+    defaults, pools, io_rate = containers.defaults(), node.pools(), node.io_rate()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
@@ -74,6 +74,7 @@ def up(
             backend=node.backend,
             images=node.images(),
             volumes=node.volumes(),
+            io_rate=io_rate,
             pools=pools,
             controllers=ControllerOptions(defaults=defaults),
             events=events,

@@ -34,6 +34,13 @@ def test_pools(flags: NodeFlags, wanted: FirstPools, arguments: list[str]) -> No
     assert [one for one in flags.arguments() if "pool" in one] == arguments
 
 
+def test_a_limit_of_disk_bandwidth() -> None:
+    assert NodeFlags().io_rate() is None
+    flags = NodeFlags(io_limit="50Mi")
+    assert flags.io_rate() == 50 << 20
+    assert "--io-limit=50Mi" in flags.arguments()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -50,6 +57,8 @@ def test_pools(flags: NodeFlags, wanted: FirstPools, arguments: list[str]) -> No
             ["--pool", "a=1", "--backend", "process"],
             "--pool (or SANDPOOL_POOL) does not go with --backend process: its template needs",
         ),
+        (["--io-limit", "fast"], "--io-limit fast: "),
+        (["--io-limit", "100k"], "--io-limit 100k is less than 1Mi a second; no pod would start"),
         (["--pool", "a=1", "--backend", "none"], "--pool (or SANDPOOL_POOL) does not go with --backend none"),
     ],
 )
