@@ -59,6 +59,7 @@ GVISOR_WITHOUT = {
 ONLY_OWN_KERNEL = (
     "a_fork_bomb_ends_its_own_kernel", "too_much_memory_ends_whoever_takes_it", "signals_to_the_command_that_is_init",
     "orphans_cost_the_machine_nothing", "nobody_outlives_its_own_kernel", "nobody_opens_a_door_where_there_is_no_boxd",
+    "what_it_takes_of_its_own_kernel",
 )  # fmt: skip
 
 BACKENDS: dict[str, Kind] = {

@@ -10,6 +10,7 @@ from support import (
     escape_limits,
     escape_mounts,
     escape_own_kernel,
+    escape_pools,
     escape_proofs,
     escape_pulls,
     escape_volumes,
@@ -18,6 +19,7 @@ from support.escape_world import World
 
 THEMES = (
     escape_limits,
+    escape_pools,
     escape_lifetime,
     escape_volumes,
     escape_mounts,

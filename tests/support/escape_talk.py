@@ -16,6 +16,7 @@ from support import (
     escape_in_kernel,
     escape_in_network,
     escape_in_own_kernel,
+    escape_in_pools,
     escape_in_processes,
     escape_in_secrets,
 )
@@ -29,6 +30,7 @@ PROGRAMS = (
     escape_in_secrets,
     escape_in_network,
     escape_in_kernel,
+    escape_in_pools,
     escape_in_own_kernel,
 )
 START = """

@@ -82,6 +82,7 @@ class LocalOptions:
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
     runtimes: tuple[RuntimeName, ...] = ()
     ceiling: Ceiling = UNLIMITED
+    io_rate: int | None = None  # bytes a second of the disk, for each pod
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     holdings: HoldingLimits = field(default_factory=HoldingLimits)
     pools: FirstPools = NO_POOLS
@@ -208,6 +209,7 @@ async def _node(
         options.volumes,
         runtimes=options.runtimes,
         ceiling=options.ceiling,
+        io_rate=options.io_rate,
     )
     async with machine(chosen, api, clock, telling.metrics, guard) as node:
         yield node

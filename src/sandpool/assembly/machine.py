@@ -68,6 +68,7 @@ class MachineOptions:
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
     runtimes: tuple[RuntimeName, ...] = ()  # that pods may choose beside the backend, by their runtimeClassName
     ceiling: Ceiling = UNLIMITED  # what NetworkPolicies may open at most
+    io_rate: int | None = None  # bytes a second of the disk, for each pod
 
     @property
     def installation(self) -> str:
@@ -119,8 +120,8 @@ def runtimes_of(options: MachineOptions) -> list[Runtime]:
     """The backend, and what the operator allows pods to choose beside it: nothing is offered that nobody asked for."""
     folder, installation = options.folder / "runtime", options.installation
     made: dict[str, Callable[[], Runtime]] = {
-        "namespaces": lambda: NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER),
-        "gvisor": lambda: GvisorRuntime(folder / "gvisor", installation=installation),
+        "namespaces": lambda: NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER, io_rate=options.io_rate),
+        "gvisor": lambda: GvisorRuntime(folder / "gvisor", installation=installation, io_rate=options.io_rate),
         "process": lambda: ProcessRuntime(folder / "process", installation=installation),
     }
     return [made[name]() for name in dict.fromkeys((options.backend, *options.runtimes))]

@@ -31,6 +31,7 @@ UNHELD = ("process", "none")
 """Backends for which there are no first pools: their template promises walls, and here nothing would be between a sandbox and the machine."""
 MOST_MEMBERS = 10_000
 LEAST_RESERVE, MOST_RESERVE = 16 << 20, 64 << 30
+LEAST_IO_RATE = 1 << 20
 
 
 @Parameter(name="*")
@@ -106,6 +107,15 @@ class NodeFlags:
         ),
     ] = ""
 
+    io_limit: Annotated[
+        str | None,
+        Parameter(
+            negative="",
+            help="Bytes a second, such as 50Mi, that each pod may read from, and write to, the disk of the data directory. "
+            "Without it pods share the disk as its scheduler does.",
+        ),
+    ] = None
+
     def arguments(self) -> list[str]:
         """The same again, for another run of the command."""
         return [
@@ -118,6 +128,7 @@ class NodeFlags:
             *(f"--allow-egress={text}" for text in self.allow_egress),
             *(["--enforce-volume-sizes"] if self.enforce_volume_sizes else []),
             *([f"--disk-reserve={self.disk_reserve}"] if self.disk_reserve else []),
+            *([f"--io-limit={self.io_limit}"] if self.io_limit is not None else []),
             *(["--no-pool"] if self.pool in ((), (NO_POOL,)) else [f"--pool={text}" for text in self.pool or ()]),
         ]
 
@@ -203,6 +214,22 @@ class NodeFlags:
         from sandpool.local.volumes.options import VolumeOptions
 
         return VolumeOptions(host_paths=self.allow_host_path, images=self.enforce_volume_sizes)
+
+    def io_rate(self) -> int | None:
+        """Bytes a second. Exit for a mistake."""
+        from sandpool.model.quantities import QuantityError, parse
+
+        if self.io_limit is None:
+            return None
+        try:
+            rate = parse(self.io_limit).value
+        except QuantityError as error:
+            raise Exit(USAGE, f"--io-limit {self.io_limit}: {error}; write bytes a second, such as 50Mi") from error
+        if rate < LEAST_IO_RATE:
+            raise Exit(
+                USAGE, f"--io-limit {self.io_limit} is less than {LEAST_IO_RATE >> 20}Mi a second; no pod would start"
+            )
+        return rate
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

@@ -59,7 +59,7 @@ def up(
     _check(otlp_endpoint)
     defaults, pools, images = containers.defaults(), node.pools(), node.images()
     holdings, reserve = shares.limits(), node.reserve()
-    runtimes, ceiling = node.runtimes(), node.ceiling()
+    runtimes, ceiling, io_rate = node.runtimes(), node.ceiling(), node.io_rate()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
@@ -83,6 +83,7 @@ def up(
             backend=node.backend,
             images=images,
             volumes=node.volumes(),
+            io_rate=io_rate,
             disk_reserve=reserve,
             runtimes=runtimes,
             ceiling=ceiling,

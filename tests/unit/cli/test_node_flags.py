@@ -67,6 +67,13 @@ def test_reserve(text: str, size: int | None, arguments: list[str]) -> None:
     assert [one for one in flags.arguments() if "reserve" in one] == arguments
 
 
+def test_a_limit_of_disk_bandwidth() -> None:
+    assert NodeFlags().io_rate() is None
+    flags = NodeFlags(io_limit="50Mi")
+    assert flags.io_rate() == 50 << 20
+    assert "--io-limit=50Mi" in flags.arguments()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -93,6 +100,8 @@ def test_reserve(text: str, size: int | None, arguments: list[str]) -> None:
         (["--registry", "http://r.example"], "--registry 'http://r.example': write HOST, HOST:PORT or HOST:*"),
         (["--registry", "r.example:0", "--detach"], "--registry 'r.example:0': write HOST"),
         (["--insecure-registry", "public"], "--insecure-registry 'public': name each registry"),
+        (["--io-limit", "fast"], "--io-limit fast: "),
+        (["--io-limit", "100k"], "--io-limit 100k is less than 1Mi a second; no pod would start"),
         (["--pool", "a=1", "--backend", "none"], "--pool (or SANDPOOL_POOL) does not go with --backend none"),
     ],
 )

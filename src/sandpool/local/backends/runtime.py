@@ -20,6 +20,14 @@ from sandpool.local.images.image import RootFs
 
 
 @dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Of one disk, by its number (254:0): bytes a second, of reading and of writing."""
+
+    disk: str
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """None: not limited beyond the runtime's own defaults."""
 
@@ -28,6 +36,7 @@ class Limits:
     pids: int | None = None
     files: int | None = None  # open files per process
     storage: int | None = None  # bytes in the writable layer
+    io: Bandwidth | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,9 @@ def test_what_a_probe_finds_enforced(said: str, missing: set[str]) -> None:
 
 
 def test_what_is_not_enforced_is_told() -> None:
-    assert told(LIMITED | {"storage"}) == ""
+    assert told(LIMITED | {"storage", "io"}) == ""
+    assert told(LIMITED | {"storage"}) == (
+        "this machine does not enforce: io; disk bandwidth is shared, and --io-limit bounds that of each pod"
+    )
     assert "memory, cpu, pids" in told(frozenset({"storage"}))
     assert "Run as root" in told(frozenset({"storage"}))

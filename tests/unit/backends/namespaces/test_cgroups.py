@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.local.backends.namespaces import cgroups
 from sandpool.local.backends.namespaces.cgroups import Place
-from sandpool.local.backends.runtime import Limits
+from sandpool.local.backends.runtime import Bandwidth, Limits
 
 HYBRID = """
 24 1 0:22 / /proc rw - proc proc rw
@@ -20,6 +20,7 @@ HYBRID = """
 """
 UNIFIED = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
 CONTAINER = "30 24 0:26 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+BLOCK_IO = "30 24 0:26 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n"
 NO_FREEZE = "30 24 0:26 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
 
 
@@ -40,7 +41,7 @@ NO_FREEZE = "30 24 0:26 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n
             UNIFIED,
             "0::/user.slice/app",
             frozenset({"cpu", "memory", "pids", "io"}),
-            {name: Place(2, "/sys/fs/cgroup/user.slice/app") for name in ("cpu", "memory", "pids", "unified")},
+            {name: Place(2, "/sys/fs/cgroup/user.slice/app") for name in ("cpu", "memory", "pids", "io", "unified")},
         ),
         (
             CONTAINER,
@@ -50,10 +51,11 @@ NO_FREEZE = "30 24 0:26 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n
         ),
         (CONTAINER, "4:memory:/elsewhere", frozenset[str](), {"memory": Place(1, "/sys/fs/cgroup/memory")}),
         (CONTAINER, "4:memory:/docker/abcdef", frozenset[str](), {"memory": Place(1, "/sys/fs/cgroup/memory")}),
+        (BLOCK_IO, "2:blkio:/own", frozenset[str](), {"io": Place(1, "/sys/fs/cgroup/blkio/own")}),
         (NO_FREEZE, "2:freezer:/", frozenset[str](), {"freezer": Place(1, "/sys/fs/cgroup/freezer")}),
         ("", "", frozenset[str](), {}),
     ],
-    ids=["hybrid", "version 2", "in a container", "outside of it", "not a prefix", "version 1 alone", "none"],
+    ids=["hybrid", "version 2", "in a container", "outside of it", "not a prefix", "disks", "version 1 alone", "none"],
 )
 def test_controllers_are_found_where_they_are(
     mounts: str, own: str, offered: frozenset[str], found: dict[str, Place]
@@ -61,7 +63,8 @@ def test_controllers_are_found_where_they_are(
     assert cgroups.locate(cgroups.parse_mounts(mounts), cgroups.parse_membership(own), offered) == found
 
 
-LIMITS = Limits(cpu=0.5, memory=1000, pids=7)
+LIMITS = Limits(cpu=0.5, memory=1000, pids=7, io=Bandwidth("8:0", 50))
+MIB = 1 << 20
 
 
 def test_limits_are_written_as_each_version_wants_them() -> None:
@@ -70,13 +73,30 @@ def test_limits_are_written_as_each_version_wants_them() -> None:
 
     assert written(1, "memory") == {
         "memory.limit_in_bytes": "1000", "memory.memsw.limit_in_bytes": "1000", "memory.swappiness": "0",
+        "memory.kmem.tcp.limit_in_bytes": str(8 * MIB),
     }  # fmt: skip
     assert written(2, "memory") == {"memory.max": "1000", "memory.swap.max": "0"}
     assert written(1, "cpu") == {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}
     assert written(2, "cpu") == {"cpu.max": "50000 100000"}
     assert written(1, "pids") == written(2, "pids") == {"pids.max": "7"}
+    assert written(1, "io") == {"blkio.throttle.read_bps_device": "8:0 50", "blkio.throttle.write_bps_device": "8:0 50"}
+    assert written(2, "io") == {"io.max": "8:0 rbps=50 wbps=50"}
     assert cgroups.settings(2, "cpu", Limits(cpu=0.001)) == [("cpu.max", "1000 100000", True)]
     assert [cgroups.settings(2, name, Limits()) for name in ("memory", "cpu", "pids")] == [[], [], []]
+
+
+def test_buffers_of_sockets_have_a_limit_where_memory_does_not_count_them() -> None:
+    def of_a_sandbox(version: int, limits: Limits) -> list[str]:
+        ((_, found),) = cgroups.sandbox_groups({"memory": Place(version, "/m")}, "pod", limits)
+        return [value for file, value, _ in found if file == cgroups.SOCKETS]
+
+    assert of_a_sandbox(1, Limits()) == [str(256 * MIB)]
+    assert of_a_sandbox(1, Limits(memory=1024 * MIB)) == [str(128 * MIB)]
+    assert of_a_sandbox(2, Limits()) == of_a_sandbox(2, Limits(memory=MIB)) == []
+    made, _ = cgroups.container_groups({"memory": Place(1, "/m")}, "pod", "main", Limits(memory=80 * MIB))
+    assert (cgroups.SOCKETS, str(10 * MIB), False) in made[0][1]  # a group without it would not be counted
+    assert cgroups.socket_bytes_of_all(800 * MIB, "100 200 300", 4096) == 200 * 4096 // 2
+    assert cgroups.socket_bytes_of_all(800 * MIB, "", 4096) == 100 * MIB
 
 
 def test_sandboxes_together_weigh_as_much_as_the_machine_has_cpus() -> None:

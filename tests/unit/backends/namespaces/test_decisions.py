@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.local.backends.namespaces import orders, probing
 from sandpool.local.backends.namespaces.container import as_ended
-from sandpool.local.backends.namespaces.forked import processes, spawn
+from sandpool.local.backends.namespaces.forked import processes, shares, spawn
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.identity import decide
 from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
@@ -70,10 +70,39 @@ def test_limits_hold_somewhere() -> None:
     assert orders.with_defaults(Limits()).pids == orders.DEFAULT_PIDS + 1
     assert orders.stricter(full, full) == Limits()
     assert orders.stricter(full, Limits(memory=200)) == Limits(cpu=1, memory=100, pids=5)
-    by_group = orders.rlimits(full, full, frozenset({"memory"}), count_processes=True)
-    assert by_group == {"CORE": 1, "MEMLOCK": orders.LOCKED_BYTES, "NOFILE": orders.LEAST_FILES, "NPROC": 6}
-    assert orders.rlimits(full, Limits(), frozenset(), count_processes=False)["DATA"] == 100
+    by_group = orders.rlimits(full, full, frozenset({"memory"}), count_processes=True, most_files=5000)
+    assert by_group == {
+        "CORE": 1, "MEMLOCK": orders.LOCKED_BYTES, "MSGQUEUE": orders.QUEUED_BYTES, "SIGPENDING": orders.PENDING_SIGNALS,
+        "NOFILE": orders.LEAST_FILES, "NPROC": 6,
+    }  # fmt: skip
+    by_process = orders.rlimits(full, Limits(), frozenset(), count_processes=False, most_files=5000)
+    assert by_process["DATA"] == 100
+    many = orders.rlimits(Limits(files=9000), Limits(), frozenset(), count_processes=False, most_files=5000)
+    assert many["NOFILE"] == 5000
     assert (orders.in_memory(None), orders.in_memory(1 << 20), orders.in_memory(1 << 40)) == (None, 1 << 20, None)
+
+
+def test_sandboxes_of_the_same_user_have_fewer_files_than_we() -> None:
+    """Else one of them could keep us from sending files, as we do with each command."""
+    assert orders.most_files(20_000, ranged=True) == orders.DEFAULT_FILES
+    assert orders.most_files(20_000, ranged=False) == 10_000
+    assert orders.most_files(100, ranged=False) == orders.LEAST_FILES
+
+
+def test_containers_of_a_sandbox_share_its_terminals() -> None:
+    given: list[int] = []
+    for _ in range(8):
+        given.append(orders.terminals(given))
+    assert given == [64, 32, 16, 8, 4, 4, 4, 4]
+    assert orders.terminals(given[1:]) > 16  # what one had that has ended is there for others
+
+
+def test_an_ordinary_user_keeps_half() -> None:
+    whole = {"max_inotify_instances": 128, "max_inotify_watches": 8192}
+    assert shares.together(whole) == {"max_inotify_instances": 64, "max_inotify_watches": 4096}
+    assert shares.of_one_sandbox(whole) == {"max_inotify_instances": 16, "max_inotify_watches": 1024}
+    assert shares.of_one_sandbox({"max_inotify_instances": 8}) == {"max_inotify_instances": shares.LEAST}
+    assert set(shares.of_this_user()) <= set(shares.COUNTED)
 
 
 @pytest.mark.parametrize(

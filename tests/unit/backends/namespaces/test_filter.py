@@ -20,7 +20,7 @@ from sandpool.local.backends.namespaces.forked.filter import (
     assemble,
     instructions,
 )
-from sandpool.local.backends.namespaces.forked.syscalls import FORBIDDEN, JUDGED, Architecture, architecture
+from sandpool.local.backends.namespaces.forked.syscalls import ABSENT, FORBIDDEN, JUDGED, Architecture, architecture
 
 MACHINES = {"x86_64": 0, "aarch64": 1}
 
@@ -55,11 +55,12 @@ def run(machine: Architecture, number: int, *arguments: int, audit: int | None =
 def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None:
     column, known_machine = MACHINES[machine], known(machine)
     forbidden = {pair[column] for pair in FORBIDDEN.values()} - {None}
+    absent = {pair[column] for pair in ABSENT.values()}
     judged = {pair[column] for pair in JUDGED.values()}
     for number in range(600):
         if number in judged:
             continue
-        wanted = ERROR | errno.EPERM if number in forbidden else ALLOW
+        wanted = ERROR | errno.EPERM if number in forbidden else ERROR | errno.ENOSYS if number in absent else ALLOW
         assert run(known_machine, number) == wanted, number
 
 
@@ -96,6 +97,26 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("fallocate", (3, 0, 0, 1 << 40), ERROR | errno.EOPNOTSUPP),
         ("fallocate", (3, 1, 0, 1 << 40), ERROR | errno.EOPNOTSUPP),
         ("fallocate", (3, 3, 0, 1 << 40), ALLOW),  # gives room back
+        ("setsockopt", (3, 1, 8), ALLOW),
+        ("setsockopt", (3, 6, 26), ALLOW),  # of TCP, not of sockets
+        ("setsockopt", (3, 1, 26), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 1, 50), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 1, 51), ERROR | errno.ENOPROTOOPT),
+        ("setsockopt", (3, 1, 52), ERROR | errno.ENOPROTOOPT),
+        ("ioprio_set", (1, 0, 0), ALLOW),
+        ("ioprio_set", (1, 0, 0x4004), ALLOW),
+        ("ioprio_set", (1, 0, 0x4007), ALLOW),
+        ("ioprio_set", (1, 0, 0x6000), ALLOW),
+        ("ioprio_set", (1, 0, 0x4000), ERROR | errno.EPERM),
+        ("ioprio_set", (1, 0, 0x4003), ERROR | errno.EPERM),
+        ("ioprio_set", (1, 0, 0x400B), ERROR | errno.EPERM),  # with a hint above the level
+        ("ioprio_set", (1, 0, 0x2000), ERROR | errno.EPERM),
+        ("mmap", (0, 4096, 3, 0x22), ALLOW),
+        ("mmap", (0, 4096, 3, 0x22 | 0x40000 | 21 << 26), ERROR | errno.ENOMEM),
+        ("memfd_create", (0, 1), ALLOW),
+        ("memfd_create", (0, 5), ERROR | errno.ENOMEM),
+        ("shmget", (1, 4096, 0o1600), ALLOW),
+        ("shmget", (1, 4096, 0o5600), ERROR | errno.ENOMEM),
         ("prlimit64", (0, 7, 1, 0), ALLOW),
         ("prlimit64", (1, 7, 1, 0), ERROR | errno.EPERM),
     ],
@@ -138,7 +159,7 @@ def test_the_numbers_are_those_of_the_machines_headers() -> None:
             for words in lines
             if len(words) == 3 and words[1].startswith("__NR") and words[2].isdigit()
         }
-        for name, pair in {**FORBIDDEN, **JUDGED}.items():
+        for name, pair in {**FORBIDDEN, **ABSENT, **JUDGED}.items():
             number = numbers.get(f"__NR_{name}", numbers.get(f"__NR3264_{name}"))
             if number is not None:
                 assert pair[MACHINES[machine]] == number, (machine, name)

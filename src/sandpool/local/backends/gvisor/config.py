@@ -11,7 +11,7 @@ from typing import Any
 
 from sandpool.local.backends.gvisor.forked.world import STATE, VOLUMES
 from sandpool.local.backends.namespaces.orders import DEFAULT_FILES, LEAST_FILES, LOCKED_BYTES, PATH
-from sandpool.local.backends.runtime import ContainerPlan, ExecPlan, Limits, SandboxPlan
+from sandpool.local.backends.runtime import Bandwidth, ContainerPlan, ExecPlan, Limits, SandboxPlan
 from sandpool.local.errors import NodeError
 
 ROOT = "pod"  # the container that the others join
@@ -90,11 +90,11 @@ def rlimits(container: Limits, sandbox: Limits) -> list[Json]:
     return [{"type": name, "soft": value, "hard": value} for name, value in wanted.items()]
 
 
-def around(limits: Limits) -> Limits:
+def around(limits: Limits, io: Bandwidth | None = None) -> Limits:
     """The limits of a sandbox as the machine sees it: with gVisor's kernel in it."""
     pids = DEFAULT_PIDS if limits.pids is None else limits.pids
     memory = None if limits.memory is None else limits.memory + OVERHEAD_BYTES
-    return Limits(limits.cpu, memory, pids * PIDS_EACH + PIDS_MORE)
+    return Limits(limits.cpu, memory, pids * PIDS_EACH + PIDS_MORE, io=limits.io or io)
 
 
 def _process(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, *, tty: bool) -> Json:

@@ -72,16 +72,18 @@ def judge(said: str, machine: str, controllers: frozenset[str]) -> frozenset[str
         "processes": 0 < own < FEW,
         "capabilities": set(status.get("CapBnd", "?")) == {"0"},
         "storage": ["stored"] not in lines and bool(lines),
-        **{name: name in controllers for name in ("memory", "cpu", "pids")},
+        **{name: name in controllers for name in ("memory", "cpu", "pids", "io")},
     }
     return frozenset(name for name, true in holds.items() if true)
 
 
 def told(enforced: frozenset[str]) -> str:
-    missing = [name for name in ("memory", "cpu", "pids", "storage") if name not in enforced]
+    missing = [name for name in ("memory", "cpu", "pids", "storage", "io") if name not in enforced]
     if not missing:
         return ""
     words = f"this machine does not enforce: {', '.join(missing)}"
     if "cpu" in missing:
         words += ". Run as root, or give sandpool control groups of its own: systemd-run --user --scope -p Delegate=yes sandpool up"
+    if "io" in missing:
+        words += "; disk bandwidth is shared, and --io-limit bounds that of each pod"
     return words

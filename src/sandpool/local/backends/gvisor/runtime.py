@@ -28,13 +28,18 @@ class GvisorRuntime:
     """`folder` is private state; `installation` a short name that no other installation on this machine has; `runsc` the
     program, if it is not the one that SANDPOOL_RUNSC names or PATH has."""
 
-    def __init__(self, folder: Path, *, installation: str, runsc: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, installation: str, runsc: Path | None = None, io_rate: int | None = None
+    ) -> None:
+        self._io_rate = io_rate
         self._folder = folder
         self._installation = installation
         self._given = runsc or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
         self._probing = asyncio.Lock()
         ranged = os.geteuid() == 0
-        self._nursery: Nursery[GvisorSandbox] = Nursery(folder, f"gvisor-{installation}", ENTRY, ranged=ranged)
+        self._nursery: Nursery[GvisorSandbox] = Nursery(
+            folder, f"gvisor-{installation}", ENTRY, ranged=ranged, io_rate=io_rate
+        )
         self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged)
         self._runsc: binary.Runsc | None = None
 
@@ -44,7 +49,8 @@ class GvisorRuntime:
 
     def unheld(self, limits: Limits) -> str:
         missing = " and ".join(without(limits, self._nursery.cgroups.places))
-        return f"Limits of {missing} are not held: this user may not write control groups." if missing else ""
+        held = f"Limits of {missing} are not held: this user may not write control groups." if missing else ""
+        return " ".join(note for note in (held, self._nursery.unheld_io()) if note)
 
     async def open(self) -> None:
         self._runsc = await binary.ask(self._given)
@@ -57,7 +63,10 @@ class GvisorRuntime:
 
     async def probe(self) -> Probe:
         async with self._probing:
-            own = GvisorRuntime(self._folder / "probe", installation=f"{self._installation}-probe", runsc=self._given)
+            own = GvisorRuntime(
+                self._folder / "probe", installation=f"{self._installation}-probe", runsc=self._given,
+                io_rate=self._io_rate,
+            )  # fmt: skip
             folder = self._folder / "probe" / "sandbox"
             try:
                 return await probing.probe(own, folder, lambda: frozenset(own._nursery.cgroups.places))

@@ -73,7 +73,8 @@ class GvisorSandbox:
         return self._keeper
 
     async def open(self) -> None:
-        places, limits = self._machine.cgroups.places, config.around(self.plan.limits)
+        cgroups = self._machine.cgroups
+        places, limits = cgroups.places, config.around(self.plan.limits, cgroups.io)
         made = sandbox_groups(places, self.plan.id, limits)
         own, self._joined = container_groups(places, self.plan.id, KERNEL, Limits())
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)

@@ -12,18 +12,23 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sandpool.local.backends.namespaces import disk_bandwidth
 from sandpool.local.backends.namespaces.forked.cgroup_files import Group, Setting, read, write
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.processes import descendants, listed
 from sandpool.local.backends.namespaces.forked.removal import remove_cgroups
-from sandpool.local.backends.runtime import Limits
+from sandpool.local.backends.runtime import Bandwidth, Limits
 from sandpool.local.errors import NodeError
 
 PERIOD = 100_000
 LEAST_QUOTA = 1_000
-LIMITING = ("memory", "cpu", "pids")
+IO, BLOCK_IO = "io", "blkio"  # as version 2 and version 1 call it
+LIMITING = ("memory", "cpu", "pids", IO)
 FREEZER, UNIFIED, ACCOUNTING = "freezer", "unified", "cpuacct"
-WANTED = (*LIMITING, FREEZER, ACCOUNTING)
+WANTED = (*LIMITING, FREEZER, ACCOUNTING, BLOCK_IO)
+# Version 1 counts the buffers of sockets apart from all other memory, and only where they have a limit.
+SOCKETS = "memory.kmem.tcp.limit_in_bytes"
+SOCKET_PART, LEAST_SOCKET_BYTES, DEFAULT_SOCKET_BYTES = 8, 8 << 20, 256 << 20
 ASIDE = "-main"
 
 
@@ -89,7 +94,7 @@ def locate(
             found |= {name: place for name in LIMITING if name in unified}
         else:
             for name in hierarchy.controllers & set(WANTED):
-                found[name] = Place(1, below(hierarchy, membership.get(name, "/")))
+                found[IO if name == BLOCK_IO else name] = Place(1, below(hierarchy, membership.get(name, "/")))
     if UNIFIED in found:
         found.pop(FREEZER, None)
         found.pop(ACCOUNTING, None)
@@ -103,6 +108,7 @@ def settings(version: int, controller: str, limits: Limits) -> list[Setting]:
                 ("memory.limit_in_bytes", str(limits.memory), True),
                 ("memory.memsw.limit_in_bytes", str(limits.memory), False),
                 ("memory.swappiness", "0", False),
+                (SOCKETS, str(socket_bytes(limits.memory)), False),
             ]
         case "memory" if limits.memory is not None:
             return [("memory.max", str(limits.memory), True), ("memory.swap.max", "0", False)]
@@ -113,7 +119,21 @@ def settings(version: int, controller: str, limits: Limits) -> list[Setting]:
             return [("cpu.max", f"{quota} {PERIOD}", True)]
         case "pids" if limits.pids is not None:
             return [("pids.max", str(limits.pids), True)]
+        case "io" if limits.io is not None:
+            return disk_bandwidth.settings(version, limits.io)
     return []
+
+
+def socket_bytes(memory: int) -> int:
+    """What the buffers of sockets may take on top of a limit of memory that does not count them."""
+    return max(LEAST_SOCKET_BYTES, memory // SOCKET_PART)
+
+
+def socket_bytes_of_all(memory: int, tcp_mem: str, page: int) -> int:
+    """Of all sandboxes together: never so much that the kernel presses all connections of the machine, whose three bounds, in
+    pages, `tcp_mem` holds."""
+    bounds = [int(each) for each in tcp_mem.split() if each.isdigit()]
+    return min([socket_bytes(memory), *(pages * page // 2 for pages in bounds[1:2])])
 
 
 def weight(version: int, cpus: int) -> Setting:
@@ -141,9 +161,17 @@ def handed_down(here: Mapping[str, Place]) -> list[Setting]:
 def sandbox_groups(places: Mapping[str, Place], sandbox: str, limits: Limits) -> list[Group]:
     """One group on each hierarchy, with the limits of all its controllers."""
     return [
-        (f"{folder}/{sandbox}", [*_all_settings(here, limits), *handed_down(here)])
+        (f"{folder}/{sandbox}", [*_all_settings(here, limits), *_uncounted(here, limits), *handed_down(here)])
         for folder, here in folders(places).items()
     ]
+
+
+def _uncounted(here: Mapping[str, Place], limits: Limits) -> list[Setting]:
+    """A sandbox without a limit of memory still has one for sockets: without, nobody counts its part of what all have."""
+    place = here.get("memory")
+    if place is None or place.version != 1 or limits.memory is not None:
+        return []
+    return [(SOCKETS, str(DEFAULT_SOCKET_BYTES), False)]
 
 
 def container_groups(
@@ -203,13 +231,37 @@ class Cgroups:
     name: str
     places: dict[str, Place] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    io: Bandwidth | None = None  # of each sandbox
+    shares_io: bool = False  # whether a group is of use without a limit
 
     def open(self, limits: Limits) -> None:
         """Takes away what an earlier process left, and makes the parents; `limits` are those of all sandboxes together."""
         self.places, self.notes = {}, []
-        for folder, here in folders(self._located()).items():
+        located = self._located()
+        if not self._uses_io and (place := located.pop(IO, None)) is not None:
+            with contextlib.suppress(Refused):  # of a process that did use it
+                remove_cgroups([f"{place.folder}/{self.name}"])
+        for folder, here in folders(located).items():
             if self._open_parent(folder, here):
                 self._limit(here, limits)
+        self._check_io()
+
+    def _check_io(self) -> None:
+        """A kernel may have the groups and not the limit."""
+        place = self.places.get(IO)
+        if place is None or self.io is None:
+            return
+        wanted = disk_bandwidth.settings(place.version, self.io)
+        if all(os.path.exists(f"{place.folder}/{file}") for file, _, _ in wanted):
+            return
+        self.notes.append(f"{IO}: this kernel cannot limit it")
+        del self.places[IO]
+        if place.version == 1:
+            remove_cgroups([place.folder])
+
+    @property
+    def _uses_io(self) -> bool:
+        return self.io is not None or self.shares_io
 
     def sweep(self) -> None:
         """Takes away what an earlier process left, and makes nothing."""
@@ -224,8 +276,8 @@ class Cgroups:
         )
         membership = {name: path.removesuffix(f"/{self.name}{ASIDE}") for name, path in membership.items()}
         unified = locate(hierarchies, membership, frozenset()).get(UNIFIED)
-        offered = read(f"{unified.folder}/cgroup.controllers").split() if unified else []
-        found = locate(hierarchies, membership, frozenset(offered))
+        offered = frozenset(read(f"{unified.folder}/cgroup.controllers").split() if unified else [])
+        found = locate(hierarchies, membership, offered if self._uses_io else offered - {IO})
         top = next((hierarchy.folder for hierarchy in hierarchies if hierarchy.version == 2), None)
         if unified is not None and top is not None and top != unified.folder:
             found = self._chosen(found, unified.folder, top)
@@ -277,6 +329,9 @@ class Cgroups:
         for name in here:
             if (place := self.places.get(name)) is not None:
                 more = [weight(place.version, os.cpu_count() or 1)] if name == "cpu" else []
+                if name == "memory" and place.version == 1 and limits.memory is not None:
+                    page, bounds = os.sysconf("SC_PAGE_SIZE"), read("/proc/sys/net/ipv4/tcp_mem")
+                    more = [(SOCKETS, str(socket_bytes_of_all(limits.memory, bounds, page)), False)]
                 for file, value, _ in [*settings(place.version, name, limits), *more]:
                     with contextlib.suppress(OSError):
                         write(f"{place.folder}/{file}", value)

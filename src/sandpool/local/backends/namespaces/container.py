@@ -81,6 +81,7 @@ class NamespaceContainer(Command):
         super().__init__(MAIN, self._request)
         self.name = name
         self.paused = False
+        self.terminals = 0  # that it may have
         self._why = why
         self._count_ooms = ooms
         self._ooms = ooms()

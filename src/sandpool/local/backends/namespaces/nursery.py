@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from sandpool.local.backends.namespaces.cgroups import Cgroups
+from sandpool.local.backends.namespaces import disk_bandwidth, open_files
+from sandpool.local.backends.namespaces.cgroups import IO, Cgroups
+from sandpool.local.backends.namespaces.forked.cgroup_files import read
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.host import make_skeleton
 from sandpool.local.backends.namespaces.server import ForkServer
 from sandpool.local.backends.namespaces.slots import Slots
-from sandpool.local.backends.runtime import Limits
+from sandpool.local.backends.runtime import Bandwidth, Limits
 from sandpool.local.errors import NodeError
 
 FOR_ALL = 0.9  # of the machine's memory and process numbers, at most, for all sandboxes together
@@ -38,8 +40,9 @@ class Nursery(Generic[S]):
     """`whole`: for any program; a probe needs a shell and no more of the machine's files, which are many."""
 
     def __init__(
-        self, folder: Path, installation: str, entry: tuple[str, ...], *, ranged: bool, whole: bool = True
-    ) -> None:
+        self, folder: Path, installation: str, entry: tuple[str, ...], *, ranged: bool, whole: bool = True,
+        io_rate: int | None = None,
+    ) -> None:  # fmt: skip
         self._folder = folder
         self._whole = whole
         self.skeleton = folder / "host"
@@ -50,10 +53,15 @@ class Nursery(Generic[S]):
         self._server: ForkServer | None = None
         self._starting = asyncio.Lock()
         self._sandboxes: set[S] = set()
+        self._io_rate = io_rate
+        self._disk = ""
 
     async def open(self) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._find_disk()
+            if self._ranged:
+                open_files.raise_most(open_files.MOST)
             self.cgroups.open(for_all_sandboxes())
             try:
                 making = partial(make_skeleton, self.skeleton, whole=self._whole)
@@ -63,6 +71,15 @@ class Nursery(Generic[S]):
                 raise
         except OSError as error:
             raise NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}") from error
+
+    def _find_disk(self) -> None:
+        self._disk = disk_bandwidth.disk_of(self._folder)
+        self.cgroups.io = Bandwidth(self._disk, self._io_rate) if self._disk and self._io_rate else None
+        self.cgroups.shares_io = disk_bandwidth.weighs(self._disk, read("/sys/fs/cgroup/io.cost.qos"))
+
+    def unheld_io(self) -> str:
+        place = self.cgroups.places.get(IO)
+        return disk_bandwidth.note(self._io_rate, self._disk, place.version if place else None)
 
     async def close(self) -> None:
         ends = await asyncio.gather(*(each.destroy() for each in list(self._sandboxes)), return_exceptions=True)

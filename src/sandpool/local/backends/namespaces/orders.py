@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from sandpool.local.backends.namespaces.forked.cgroup_files import Group
 from sandpool.local.backends.namespaces.forked.frames import Message
-from sandpool.local.backends.runtime import ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio
+from sandpool.local.backends.runtime import Bandwidth, ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio
 from sandpool.local.errors import NodeError
 
 DEFAULT_PIDS = 1024
 DEFAULT_FILES = 65536
 LEAST_FILES = 64
 LOCKED_BYTES = 8 << 20
+QUEUED_BYTES = 800 << 10  # of message queues
+PENDING_SIGNALS = 1024  # and timers, which are counted with them
+TERMINALS, LEAST_TERMINALS = 128, 4  # of a sandbox, and of each of its containers
 MOST_IN_MEMORY = 256 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -27,10 +31,10 @@ def check_name(name: str) -> None:
         raise NodeError("InvalidName", f"{name!r} is no name of a pod or container")
 
 
-def with_defaults(limits: Limits) -> Limits:
+def with_defaults(limits: Limits, io: Bandwidth | None = None) -> Limits:
     """Nothing is without any bound that could harm the machine. Pid 1 is the runtime's and is not counted."""
     pids = DEFAULT_PIDS if limits.pids is None else limits.pids
-    return Limits(limits.cpu, limits.memory, pids + 1, limits.files, limits.storage)
+    return Limits(limits.cpu, limits.memory, pids + 1, limits.files, limits.storage, limits.io or io)
 
 
 def stricter(container: Limits, sandbox: Limits) -> Limits:
@@ -42,12 +46,16 @@ def stricter(container: Limits, sandbox: Limits) -> Limits:
     )
 
 
-def rlimits(container: Limits, sandbox: Limits, enforced: frozenset[str], *, count_processes: bool) -> dict[str, int]:
+def rlimits(
+    container: Limits, sandbox: Limits, enforced: frozenset[str], *, count_processes: bool, most_files: int
+) -> dict[str, int]:
     """Where a control group holds a limit, the process limit is a second line; where none does, the only one."""
     found = {
         "CORE": 1,  # bytes: at 0 a machine that pipes core files to a program would still do so
         "MEMLOCK": LOCKED_BYTES,
-        "NOFILE": max(LEAST_FILES, container.files or sandbox.files or DEFAULT_FILES),
+        "MSGQUEUE": QUEUED_BYTES,
+        "SIGPENDING": PENDING_SIGNALS,
+        "NOFILE": max(LEAST_FILES, min(container.files or sandbox.files or DEFAULT_FILES, most_files)),
     }
     pids = container.pids or sandbox.pids or DEFAULT_PIDS
     if count_processes:
@@ -56,6 +64,17 @@ def rlimits(container: Limits, sandbox: Limits, enforced: frozenset[str], *, cou
     if memory is not None and "memory" not in enforced:
         found["DATA"] = memory
     return found
+
+
+def most_files(own: int, *, ranged: bool) -> int:
+    """The kernel counts files that are on their way through sockets by person, and refuses whoever sends one while there are
+    more than the sender may have open. Where sandboxes are the same person as we, they may have fewer: `own` is our limit."""
+    return DEFAULT_FILES if ranged else max(LEAST_FILES, own // 2)
+
+
+def terminals(others: Iterable[int]) -> int:
+    """Of a new container: half of what the sandbox's living containers have left of its share."""
+    return max(LEAST_TERMINALS, (TERMINALS - sum(others)) // 2)
 
 
 def in_memory(storage: int | None) -> int | None:
@@ -72,8 +91,11 @@ def etc_files(hostname: str) -> dict[str, str]:
     }
 
 
-def share(plan: SandboxPlan, ids: tuple[int, int, int], cgroups: list[Group]) -> Message:
-    return {"do": "share", "hostname": plan.hostname, "ids": ids, "egress": plan.egress_port, "cgroups": cgroups}
+def share(plan: SandboxPlan, ids: tuple[int, int, int], cgroups: list[Group], quotas: dict[str, int]) -> Message:
+    return {
+        "do": "share", "hostname": plan.hostname, "ids": ids, "egress": plan.egress_port, "cgroups": cgroups,
+        "quotas": quotas,
+    }  # fmt: skip
 
 
 def mount(each: Mount, volume: str) -> Message:

@@ -113,12 +113,13 @@ def judge(said: str, controllers: frozenset[str], *, landlock: bool) -> frozense
         "storage": ["stored"] not in lines,
         "memory": ["eater", KILLED] in lines,
         "cpu": "cpu" in controllers,
+        "io": "io" in controllers,
     }
     return frozenset(name for name, true in holds.items() if true)
 
 
 def told(enforced: frozenset[str]) -> str:
-    missing = [name for name in ("memory", "cpu", "pids", "storage", "landlock") if name not in enforced]
+    missing = [name for name in ("memory", "cpu", "pids", "storage", "io", "landlock") if name not in enforced]
     if not missing:
         return ""
     words = f"this machine does not enforce: {', '.join(missing)}"
@@ -127,6 +128,8 @@ def told(enforced: frozenset[str]) -> str:
             "; limits of memory hold for each process alone. Run as root, or give sandpool control groups of its own: "
         )
         words += "systemd-run --user --scope -p Delegate=yes sandpool up"
+    if "io" in missing:
+        words += "; disk bandwidth is shared, and --io-limit bounds that of each pod"
     return words
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from sandpool.local.backends.base import Probe
 from sandpool.local.backends.namespaces import orders, probing
 from sandpool.local.backends.namespaces.cgroups import Cgroups
-from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked import kernel, shares
 from sandpool.local.backends.namespaces.nursery import Nursery
 from sandpool.local.backends.namespaces.sandbox import Machine, NamespaceSandbox
 from sandpool.local.backends.namespaces.server import isolated
@@ -24,21 +24,25 @@ from sandpool.local.backends.runtime import Limits, SandboxPlan, without
 
 class NamespacesRuntime:
     """`folder` is private state; `installation` a short name that no other installation on this machine has; `entry` starts
-    the fork-server, with the number of its socket as the last argument. Not `whole`, sandboxes can run a shell and little else."""
+    the fork-server, with the number of its socket as the last argument. Not `whole`, sandboxes can run a shell and little else.
+    `io_rate`: bytes a second that each may read from, and write to, the disk of that folder."""
 
     def __init__(
-        self, folder: Path, *, installation: str, entry: tuple[str, ...] | None = None, whole: bool = True
-    ) -> None:
+        self, folder: Path, *, installation: str, entry: tuple[str, ...] | None = None, whole: bool = True,
+        io_rate: int | None = None,
+    ) -> None:  # fmt: skip
         self._folder = folder
+        self._io_rate = io_rate
         self._entry = entry or isolated()
         self._installation = installation
         self._probing = asyncio.Lock()
         ranged = os.geteuid() == 0
         self._nursery: Nursery[NamespaceSandbox] = Nursery(
-            folder, installation, self._entry, ranged=ranged, whole=whole
+            folder, installation, self._entry, ranged=ranged, whole=whole, io_rate=io_rate
         )
         counts = counts_processes(platform.release())
-        self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged, counts)
+        quotas = {} if ranged else shares.of_one_sandbox(shares.of_this_user())
+        self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged, counts, quotas)
 
     @property
     def name(self) -> str:
@@ -48,7 +52,8 @@ class NamespacesRuntime:
         missing = without(limits, self._nursery.cgroups.places)
         instead = " Memory is limited for each process by itself." if "memory" in missing else ""
         names = " and ".join(missing)
-        return f"Limits of {names} are not held: this user may not write control groups.{instead}" if missing else ""
+        held = f"Limits of {names} are not held: this user may not write control groups.{instead}" if missing else ""
+        return " ".join(note for note in (held, self._nursery.unheld_io()) if note)
 
     async def open(self) -> None:
         async with self._probing:
@@ -61,8 +66,9 @@ class NamespacesRuntime:
     async def probe(self) -> Probe:
         async with self._probing:
             own = NamespacesRuntime(
-                self._folder / "probe", installation=f"{self._installation}-probe", entry=self._entry, whole=False
-            )
+                self._folder / "probe", installation=f"{self._installation}-probe", entry=self._entry, whole=False,
+                io_rate=self._io_rate,
+            )  # fmt: skip
             try:
                 return await probing.probe(
                     own,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
 import socket
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +44,7 @@ class Machine:
     cgroups: Cgroups
     ranged: bool
     count_processes: bool  # whether the kernel counts processes per user namespace
+    quotas: dict[str, int] = field(default_factory=dict)  # of one sandbox, of what its user has
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,10 @@ class NamespaceSandbox:
 
     async def open(self) -> None:
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
-        made = sandbox_groups(self._machine.cgroups.places, self.plan.id, orders.with_defaults(self.plan.limits))
-        files = await self._server.once(orders.share(self.plan, ids, made))
+        made = sandbox_groups(
+            self._machine.cgroups.places, self.plan.id, orders.with_defaults(self.plan.limits, self._machine.cgroups.io)
+        )
+        files = await self._server.once(orders.share(self.plan, ids, made, self._machine.quotas))
         if len(files) != 5:
             close(files)
             raise NodeError("ForkServer", "a worker gave an answer that makes no sense")
@@ -113,11 +117,13 @@ class NamespaceSandbox:
             "own_cgroups": own,
             "cgroups": joined,
             "rlimits": orders.rlimits(
-                plan.limits, self.plan.limits, frozenset(cgroups.places), count_processes=self._machine.count_processes
+                plan.limits, self.plan.limits, frozenset(cgroups.places), count_processes=self._machine.count_processes,
+                most_files=orders.most_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranged=self._machine.ranged),
             ),
-        }
+        }  # fmt: skip
         container = NamespaceContainer(plan.name, self._server.worker(), lambda: cgroups.ooms(joined), self._why_lost)
         self._containers = [each for each in self._containers if not each.ended.done()]
+        order["terminals"] = container.terminals = orders.terminals(each.terminals for each in self._containers)
         self._containers.append(container)
         try:
             await container.begin(order, [*shared.files, *self._held, *orders.files(stdio, tty=plan.tty)])

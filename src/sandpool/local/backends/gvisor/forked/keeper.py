@@ -21,8 +21,8 @@ from sandpool.local.backends.gvisor.forked.ids import user_namespace
 from sandpool.local.backends.gvisor.forked.words import explain, last_words, not_connected, refusal
 from sandpool.local.backends.namespaces.forked import cgroup_files, frames, kernel, processes
 from sandpool.local.backends.namespaces.forked.frames import Message, Refused
+from sandpool.local.backends.namespaces.forked.kernel_files import QUIET
 from sandpool.local.backends.namespaces.forked.layers import Ids
-from sandpool.local.backends.namespaces.forked.rootfs import QUIET
 from sandpool.local.backends.namespaces.forked.volumes import FLAGS
 
 ROOT = "pod"

@@ -15,13 +15,15 @@ from typing import Any
 from sandpool.local.backends.namespaces.forked import kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
 from sandpool.local.backends.namespaces.forked.identity import Identity, decide, take
+from sandpool.local.backends.namespaces.forked.kernel_files import QUIET, mount_dev
 from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_root, image_root
 from sandpool.local.backends.namespaces.forked.namespaces import raise_loopback
-from sandpool.local.backends.namespaces.forked.rootfs import QUIET, mount_dev, place_mount
+from sandpool.local.backends.namespaces.forked.rootfs import place_mount
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder, parts, read_small
 
 STATE, MEET, VOLUMES, PROGRAM = "/state", "/meet", "/volumes", "/runsc"
 WORLD_BYTES = 16 << 20  # for descriptions and the places that mounts need; what containers write is elsewhere
+TERMINALS = 8  # of the machine; those of programs inside are of gVisor's own making
 NOBODY_BUT_ROOT = Identity(0, 0, (), "/")
 
 Order = dict[str, Any]
@@ -41,7 +43,7 @@ def build(order: Order, ids: Ids, state: str) -> Order:
             os.mkdir(name, 0o755)
             os.chown(name, *ids.root)
         kernel.mount("proc", "proc", "proc", QUIET)
-        for file in mount_dev(root, ids):
+        for file in mount_dev(root, ids, TERMINALS):
             os.close(file)
         _lay(state, make_folder(root, "state", ids.root), 0)
         _lay(f"{order['folder']}/meet", make_folder(root, "meet", ids.root), kernel.ATTR_RDONLY)

@@ -26,6 +26,11 @@ TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423
 RESERVE_SPACE, RESERVE_SPACE_64, ZERO_RANGE = 0x40305828, 0x4030582A, 0x40305839  # the same as fallocate, by ioctl
 PUNCH_HOLE = 2
 QUERY_PERSONALITY = 0xFFFFFFFF
+MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB = 0x40000, 4, 0o4000
+SOL_SOCKET = 1
+DISK_CLASS, BEST_EFFORT, IDLE, DISK_LEVEL, USUAL_LEVEL = 0xE000, 0x4000, 0x6000, 7, 4
+# SO_ATTACH_FILTER, SO_ATTACH_BPF, and the same two for sockets that share a port.
+SOCKET_PROGRAMS = (26, 50, 51, 52)
 
 Instruction = tuple[int, int, int, int]
 
@@ -99,12 +104,51 @@ def _fallocate() -> list[Instruction]:
     return [_argument(1), (JUMP_SET, 0, 1, PUNCH_HOLE), _ALLOW, _refuse(errno.EOPNOTSUPP)]
 
 
+def _huge_pages(index: int, flag: int) -> list[Instruction]:
+    """The operator reserved them for something else. As where none are left: programs take ordinary ones."""
+    return [_argument(index), (JUMP_SET, 0, 1, flag), _refuse(errno.ENOMEM), _ALLOW]
+
+
+def _setsockopt() -> list[Instruction]:
+    """No programs for sockets: they are compiled into a pool of the whole machine (net.core.bpf_jit_limit), out of which the
+    filters of other sandboxes come, too. Who asks is told that there is no such option, and filters by itself."""
+    programs = [(JUMP_EQUAL, len(SOCKET_PROGRAMS) - number, 0, option) for number, option in enumerate(SOCKET_PROGRAMS)]
+    return [
+        _argument(1),
+        (JUMP_EQUAL, 1, 0, SOL_SOCKET),
+        _ALLOW,
+        _argument(2),
+        *programs,
+        _ALLOW,
+        _refuse(errno.ENOPROTOOPT),
+    ]
+
+
+def _ioprio_set() -> list[Instruction]:
+    """At the disk nobody goes before others: the usual level, a lower one, or only when nobody else wants it."""
+    return [
+        _argument(2),
+        (AND, 0, 0, DISK_CLASS),
+        (JUMP_EQUAL, 5, 0, 0),
+        (JUMP_EQUAL, 4, 0, IDLE),
+        (JUMP_EQUAL, 0, 4, BEST_EFFORT),
+        _argument(2),
+        (AND, 0, 0, DISK_LEVEL),
+        (JUMP_GREATER, 0, 1, USUAL_LEVEL),
+        _ALLOW,
+        _refuse(errno.EPERM),
+    ]
+
+
 def instructions(machine: Architecture) -> list[Instruction]:
     # The C library asks for clone3 first and takes ENOSYS for "not here": its flags are in memory, where no filter sees them.
     judged = {
+        "mmap": _huge_pages(3, MAP_HUGETLB),  # first, because it is called often
+        "memfd_create": _huge_pages(1, MFD_HUGETLB), "shmget": _huge_pages(2, SHM_HUGETLB),
         "clone": _clone(), "clone3": [_refuse(errno.ENOSYS)], "socket": _socket(), "socketpair": _socket(),
         "ioctl": _ioctl(), "personality": _personality(), "prlimit64": _prlimit(),
         "fallocate": _fallocate(),
+        "setsockopt": _setsockopt(), "ioprio_set": _ioprio_set(),
     }  # fmt: skip
     program: list[Instruction] = [(LOAD, 0, 0, ARCH), (JUMP_EQUAL, 1, 0, machine.audit), (RETURN, 0, 0, KILL)]
     program.append((LOAD, 0, 0, NUMBER))
@@ -115,6 +159,8 @@ def instructions(machine: Architecture) -> list[Instruction]:
         program += body
     for number in machine.forbidden:
         program += [(JUMP_EQUAL, 0, 1, number), _refuse(errno.EPERM)]
+    for number in machine.absent:
+        program += [(JUMP_EQUAL, 0, 1, number), _refuse(errno.ENOSYS)]
     return [*program, _ALLOW]
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from sandpool.local.backends.namespaces.forked import confine, frames, kernel
+from sandpool.local.backends.namespaces.forked import confine, frames, kernel, shares
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.init import Boxd
 from sandpool.local.backends.namespaces.forked.worker import Also, silence, work
@@ -50,12 +50,14 @@ def separate() -> None:
     """Leaves the machine's namespaces. The mounts of the machine still arrive here, but nothing goes back."""
     root = os.geteuid() == 0
     uid, gid = os.geteuid(), os.getegid()
+    together = {} if root else shares.together(shares.of_this_user())
     with frames.doing("make a user namespace" if not root else "make namespaces", "Namespaces"):
         if not root:
             kernel.unshare(kernel.CLONE_NEWUSER)
             for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
                 with open(f"/proc/self/{name}", "w") as file:
                     file.write(text)
+            shares.hold(together)
         kernel.unshare(SEPARATE)
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
 

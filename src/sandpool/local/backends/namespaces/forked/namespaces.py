@@ -13,9 +13,9 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked import kernel, shares
 from sandpool.local.backends.namespaces.forked.frames import doing
 
 SIOCSIFFLAGS = 0x8914
@@ -25,10 +25,10 @@ BACKLOG = 128
 Map = Sequence[int]  # first inside, first outside, how many
 
 
-def share(hostname: str, ids: Map, egress_port: int) -> list[int]:
+def share(hostname: str, ids: Map, egress_port: int, quotas: Mapping[str, int]) -> list[int]:
     """The open namespaces (user, net, ipc, uts) and the socket that listens for outgoing traffic."""
     with doing("make the sandbox's namespaces", "Namespaces"):
-        told = begin_user_namespace(ids[1])
+        told = begin_user_namespace(ids[1], quotas)
         kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS)
         kernel.sethostname(hostname[:64])
         raise_loopback()
@@ -47,10 +47,11 @@ def raise_loopback() -> None:
         file.write("0")
 
 
-def begin_user_namespace(owner: int) -> int:
+def begin_user_namespace(owner: int, quotas: Mapping[str, int]) -> int:
     """A process enters a new one, and stays until this process ends, which may write its maps. It says its number over this
     pipe. What the kernel counts by person (watches, queues, locked memory) it also counts for the owner of the namespace: as
-    root, that is the first id of the sandbox, who has nothing else, so that no sandbox can use up the machine's own share."""
+    root, that is the first id of the sandbox, who has nothing else, so that no sandbox can use up the machine's own share. An
+    ordinary user owns all namespaces, and each gets a part of what that user has."""
     told, say = os.pipe()
     if os.fork() == 0:
         try:
@@ -59,6 +60,7 @@ def begin_user_namespace(owner: int) -> int:
                     kernel.prctl(kernel.PR_SET_SECUREBITS, kernel.SECBIT_NO_SETUID_FIXUP)  # capabilities stay
                     os.setresuid(owner, owner, owner)
                 kernel.unshare(kernel.CLONE_NEWUSER)
+                shares.hold(quotas)
                 os.write(say, os.readlink("/proc/self").encode())  # its number where /proc was mounted, not here
             except OSError as error:
                 os.write(say, f"-{error.errno}".encode())

@@ -11,21 +11,12 @@ from typing import Any
 
 from sandpool.local.backends.namespaces.forked import kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
-from sandpool.local.backends.namespaces.forked.layers import FLAGS, Ids, Stage, host_root, image_root, map_owners
+from sandpool.local.backends.namespaces.forked.kernel_files import TREE, mount_dev, mount_proc
+from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_root, image_root, map_owners
 from sandpool.local.backends.namespaces.forked.owners import shift_owners
 from sandpool.local.backends.namespaces.forked.sources import open_source
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder
 from sandpool.local.descriptors import set_owner
-
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
-         "ptmx": "pts/ptmx"}  # fmt: skip
-HIDDEN = ("acpi", "asound", "interrupts", "kallsyms", "kcore", "keys", "key-users", "kpagecount", "kpageflags",
-          "latency_stats", "modules", "sched_debug", "scsi", "timer_list", "timer_stats", "vmallocinfo", "config.gz")  # fmt: skip
-READ_ONLY = ("bus", "driver", "fs", "irq", "sys", "sysrq-trigger", "tty")
-SHM_BYTES = 64 << 20
-QUIET = FLAGS | kernel.MS_NOEXEC
-TREE = kernel.ATTR_NOSUID | kernel.ATTR_NODEV
 
 Order = dict[str, Any]
 
@@ -41,8 +32,8 @@ def build(order: Order, ids: Ids, volumes: dict[int, int]) -> int:
         place = image_root(stage, layers, order["files"])
     root = os.open(place, os.O_PATH | os.O_DIRECTORY)
     with doing("mount /proc, /dev and /tmp"):
-        mount_proc(root, ids)
-        dev, terminals = mount_dev(root, ids)
+        dev, terminals = mount_dev(root, ids, order["terminals"])
+        mount_proc(root, dev, ids)
         os.close(make_folder(root, "tmp", ids.root, 0o1777))
     for number, mount in enumerate(order["mounts"]):
         with doing(f"mount {mount['target']}"):
@@ -59,76 +50,6 @@ def build(order: Order, ids: Ids, volumes: dict[int, int]) -> int:
         kernel.pivot_here()
     os.close(root)
     return terminals
-
-
-def mount_proc(root: int, ids: Ids) -> None:
-    """The processes of this pid namespace; what tells of the machine, or changes it, is hidden or read-only."""
-    target = make_folder(root, "proc", ids.root)
-    with doing("mount /proc; the machine's own /proc must be whole for that", "Proc"):
-        kernel.mount("proc", kernel.here(target), "proc", QUIET)
-    os.close(target)
-    proc = find(root, "proc", os.O_PATH | os.O_DIRECTORY)
-    for name in HIDDEN:
-        _cover(proc, name)
-    for name in READ_ONLY:
-        try:
-            place = find(proc, name)
-        except FileNotFoundError:
-            continue
-        tree = kernel.open_tree("", folder=place)
-        kernel.mount_setattr(tree, TREE | kernel.ATTR_RDONLY | kernel.ATTR_NOEXEC)
-        kernel.move_mount(tree, place)
-        os.close(tree)
-        os.close(place)
-    os.close(proc)
-
-
-def _cover(proc: int, name: str) -> None:
-    try:
-        place = find(proc, name)
-    except FileNotFoundError:
-        return
-    if stat.S_ISDIR(os.fstat(place).st_mode):
-        kernel.mount("tmpfs", kernel.here(place), "tmpfs", QUIET | kernel.MS_RDONLY, "size=4k,nr_inodes=2,mode=0555")
-    else:
-        _lay_over("/dev/null", place)
-    os.close(place)
-
-
-def _lay_over(device: str, place: int) -> None:
-    """A device can be written to on a read-only mount; its owner, mode and times cannot be changed."""
-    tree = kernel.open_tree(device)
-    kernel.mount_setattr(tree, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC)
-    kernel.move_mount(tree, place)
-    os.close(tree)
-
-
-def mount_dev(root: int, ids: Ids) -> tuple[int, int]:
-    """The open folder, which is to become read-only when all is mounted, and that of the terminals."""
-    target = make_folder(root, "dev", ids.root)
-    kernel.mount("tmpfs", kernel.here(target), "tmpfs", kernel.MS_NOSUID | kernel.MS_NOEXEC, "size=64k,mode=0755")
-    os.close(target)
-    dev = find(root, "dev", os.O_PATH | os.O_DIRECTORY)
-    for name in DEVICES:
-        place = make_file(dev, name, ids.root)
-        _lay_over(f"/dev/{name}", place)
-        os.close(place)
-    for name, leads_to in LINKS.items():
-        os.symlink(leads_to, name, dir_fd=dev)
-    shm = make_folder(dev, "shm", ids.root)
-    kernel.mount("tmpfs", kernel.here(shm), "tmpfs", QUIET, f"size={SHM_BYTES},mode=1777")
-    os.close(shm)
-    pts = make_folder(dev, "pts", ids.root)
-    group = f",gid={ids.base + 5}" if ids.userns else ""
-    kernel.mount(
-        "devpts",
-        kernel.here(pts),
-        "devpts",
-        kernel.MS_NOSUID | kernel.MS_NOEXEC,
-        f"newinstance,ptmxmode=0666,mode=0620{group}",
-    )
-    os.close(pts)
-    return dev, find(dev, "pts", os.O_PATH | os.O_DIRECTORY)
 
 
 def place_mount(root: int, mount: Order, ids: Ids, volume: int | None) -> None:

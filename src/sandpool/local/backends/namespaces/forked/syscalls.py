@@ -35,10 +35,19 @@ FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "lsm_set_self_attr": (460, 460),
 }  # fmt: skip
 
+# Calls that a sandbox's kernel does not have, as one that was built without them: programs fall back instead of failing.
+# Asynchronous I/O takes from a pool of the whole machine (fs.aio-max-nr), which the kernel divides among nobody.
+ABSENT: dict[str, tuple[int, int]] = {
+    "io_setup": (206, 0), "io_destroy": (207, 1), "io_submit": (209, 2), "io_cancel": (210, 3),
+    "io_getevents": (208, 4), "io_pgetevents": (333, 292),
+}  # fmt: skip
+
 # Calls that are allowed, but not with every argument; see filter.py.
 JUDGED = {
+    "mmap": (9, 222), "memfd_create": (319, 279), "shmget": (29, 194),
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "personality": (135, 92), "prlimit64": (302, 261), "fallocate": (285, 47),
+    "setsockopt": (54, 208), "ioprio_set": (251, 30),
 }  # fmt: skip
 
 
@@ -46,6 +55,7 @@ JUDGED = {
 class Architecture:
     audit: int  # as seccomp names it
     forbidden: tuple[int, ...]
+    absent: tuple[int, ...]
     judged: dict[str, int]
     x32: bool  # the same entry also takes the calls of another ABI, marked by a bit
 
@@ -59,6 +69,7 @@ def architecture(machine: str) -> Architecture | None:
     return Architecture(
         audit=(0xC000003E, 0xC00000B7)[column],
         forbidden=tuple(sorted(number for number in numbers if number is not None)),
+        absent=tuple(sorted(pair[column] for pair in ABSENT.values())),
         judged={name: pair[column] for name, pair in JUDGED.items()},
         x32=column == 0,
     )

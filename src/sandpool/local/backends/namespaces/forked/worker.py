@@ -59,7 +59,7 @@ def _work(sock: socket.socket, order: Message, files: list[int], boxd: Boxd | No
     match order["do"]:
         case "share":
             cgroup_files.make(order["cgroups"])
-            given = namespaces.share(order["hostname"], order["ids"], order["egress"])
+            given = namespaces.share(order["hostname"], order["ids"], order["egress"], order["quotas"])
             frames.send(sock, {"done": True}, given)
         case "sockets":
             frames.send(sock, {"done": True}, namespaces.sockets(files[0], order["count"]))

@@ -1,0 +1,124 @@
+"""Attempts on what the kernel has but once, for the whole machine: pools that one sandbox could empty for all others, and files
+that tell about everybody. Each takes little, but more than a sandbox is given."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+
+from support.escape_hostile import Absent, Targets, answered, attempt, every, syscall
+
+TERMINALS, TIMERS = 200, 5000
+SHOWN = (
+    "cmdline", "iomem", "ioports", "zoneinfo", "locks", "buddyinfo", "pagetypeinfo", "slabinfo", "diskstats", "partitions",
+    "swaps", "softirqs", "interrupts", "consoles", "mtrr", "mdstat", "schedstat", "keys", "key-users", "kallsyms", "timer_list",
+    "config.gz", "modules", "bootconfig", "kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "sched_debug",
+)  # fmt: skip
+FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi", "tty")
+
+
+@attempt(own_kernel=True)
+def contexts_of_asynchronous_io(t: Targets) -> str | None:
+    context = ctypes.c_ulong(0)
+    syscall((206, 0), 1024, ctypes.byref(context))
+    syscall((207, 1), context.value)
+    return "took 1024 of the machine's events"
+
+
+@attempt(own_kernel=True)
+def terminals_of_the_machine(t: Targets) -> str | None:
+    if not os.path.exists("/dev/ptmx"):
+        raise Absent("there are no terminals")
+    taken = 0
+    try:
+        while taken < TERMINALS:
+            os.close(os.openpty()[1])
+            taken += 1
+    except OSError:
+        pass
+    return f"took {taken} terminals" if taken == TERMINALS else None
+
+
+@attempt(own_kernel=True)
+def programs_for_sockets(t: Targets) -> str | None:
+    """Compiled by the kernel, into memory that is counted for the whole machine."""
+    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0xFFFF))
+    given = struct.pack("@HxxxxxxP", 1, ctypes.addressof(program))
+
+    def give(option: int) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            if option == 51:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                sock.bind(("127.0.0.1", 0))
+            sock.setsockopt(socket.SOL_SOCKET, option, given)
+
+    return every({"filter": lambda: give(26), "choice of a socket": lambda: give(51)})
+
+
+@attempt(own_kernel=True)
+def go_before_others_at_the_disk(t: Targets) -> str | None:
+    return answered(lambda: syscall((251, 30), 1, 0, 0x4000))
+
+
+@attempt(own_kernel=True)
+def huge_pages_of_the_machine(t: Targets) -> str | None:
+    """Reserved by the operator for somebody else. A file of them can be made wherever the kernel has them at all; a map needs one
+    that is free."""
+    with open("/proc/meminfo") as file:
+        if "HugePages_Total" not in file.read():
+            raise Absent("the kernel has none")
+    name = ctypes.c_char_p(b"huge")
+
+    def made() -> None:
+        os.close(syscall((319, 279), name, 4))
+
+    def mapped() -> None:
+        if syscall((9, 222), 0, 1 << 21, 3, 0x40022, -1, 0) < 0:
+            raise OSError("there is none")
+
+    return every({"a file": made, "a map": mapped})
+
+
+@attempt(own_kernel=True)
+def timers_of_a_user(t: Targets) -> str | None:
+    """Counted, with the signals that wait, by person."""
+    made, number = 0, ctypes.c_int()
+    try:
+        while made < TIMERS:
+            syscall((222, 107), 1, 0, ctypes.byref(number))
+            made += 1
+    except OSError:
+        pass
+    return f"made {made} timers" if made == TIMERS else None
+
+
+@attempt(own_kernel=True)
+def files_that_tell_of_the_machine(t: Targets) -> str | None:
+    def read(name: str) -> None:
+        with open(f"/proc/{name}", "rb") as file:
+            if not file.read(1):
+                raise OSError("it is empty")
+
+    def look(name: str) -> None:
+        if not os.listdir(f"/proc/{name}"):
+            raise OSError("it is empty")
+
+    return every(
+        {name: lambda name=name: read(name) for name in SHOWN}
+        | {name: lambda name=name: look(name) for name in FOLDERS}
+    )
+
+
+@attempt(own_kernel=True)
+def alarms_about_pressure(t: Targets) -> str | None:
+    """The kernel keeps watch for whoever writes here, on its own time."""
+    if not os.path.exists("/proc/pressure"):
+        raise Absent("the kernel does not measure it")
+    file = os.open("/proc/pressure/memory", os.O_RDWR)
+    try:
+        os.write(file, b"some 500000 2000000\0")
+    finally:
+        os.close(file)
+    return "the kernel watches"
