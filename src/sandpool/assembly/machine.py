@@ -120,7 +120,9 @@ def runtimes_of(options: MachineOptions) -> list[Runtime]:
     """The backend, and what the operator allows pods to choose beside it: nothing is offered that nobody asked for."""
     folder, installation = options.folder / "runtime", options.installation
     made: dict[str, Callable[[], Runtime]] = {
-        "namespaces": lambda: NamespacesRuntime(folder / "namespaces", installation=installation, entry=FORK_SERVER, io_rate=options.io_rate),
+        "namespaces": lambda: NamespacesRuntime(
+            folder / "namespaces", installation=installation, entry=FORK_SERVER, io_rate=options.io_rate
+        ),
         "gvisor": lambda: GvisorRuntime(folder / "gvisor", installation=installation, io_rate=options.io_rate),
         "process": lambda: ProcessRuntime(folder / "process", installation=installation),
     }

@@ -183,6 +183,7 @@ class NodeFlags:
             return ceiling_of(self.allow_egress)
         except CeilingError as error:
             raise Exit(USAGE, f"--allow-egress {error}") from error
+
     def reserve(self) -> int | None:
         """Bytes; None if nothing was said. Exit for a mistake."""
         from sandpool.model.quantities import QuantityError, parse

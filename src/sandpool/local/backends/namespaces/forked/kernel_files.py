@@ -67,7 +67,9 @@ def _hide(proc: int, names: list[str], dev: int) -> None:
         elif empty >= 0:
             _copy(empty, place)
         else:
-            kernel.mount("tmpfs", kernel.here(place), "tmpfs", QUIET | kernel.MS_RDONLY, "size=4k,nr_inodes=2,mode=0555")
+            kernel.mount(
+                "tmpfs", kernel.here(place), "tmpfs", QUIET | kernel.MS_RDONLY, "size=4k,nr_inodes=2,mode=0555"
+            )
             empty = find(proc, name)
         os.close(place)
     os.close(null)
