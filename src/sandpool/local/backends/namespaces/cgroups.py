@@ -16,6 +16,7 @@ from sandpool.local.backends.namespaces.forked.cgroup_files import Group, Settin
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.processes import descendants, listed
 from sandpool.local.backends.namespaces.forked.removal import remove_cgroups
+from sandpool.local.backends.namespaces.group_journal import GroupJournal, ours, remove_empty
 from sandpool.local.backends.runtime import Limits
 from sandpool.local.errors import NodeError
 
@@ -198,16 +199,25 @@ def step_aside(folder: str, leaf: str) -> None:
 
 @dataclass(slots=True)
 class Cgroups:
-    """The groups of one installation. `places` are the parents of its sandboxes' groups, by controller."""
+    """The groups of one installation. `places` are the parents of its sandboxes' groups, by controller; `journal` is where they are
+    written down for those who come after this process."""
 
     name: str
+    journal: GroupJournal | None = None
     places: dict[str, Place] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def open(self, limits: Limits) -> None:
         """Takes away what an earlier process left, and makes the parents; `limits` are those of all sandboxes together."""
         self.places, self.notes = {}, []
-        for folder, here in folders(self._located()).items():
+        located = folders(self._located())
+        parents = [f"{folder}/{self.name}" for folder in located]
+        self._remember(parents)
+        try:
+            self.remove_left(but=parents)
+        except Refused as refused:
+            raise NodeError(refused.reason, refused.message) from refused
+        for folder, here in located.items():
             if self._open_parent(folder, here):
                 self._limit(here, limits)
 
@@ -216,6 +226,31 @@ class Cgroups:
         for folder in folders(self._located()):
             with contextlib.suppress(Refused):
                 remove_cgroups([f"{folder}/{self.name}"])
+        with contextlib.suppress(Refused):
+            self.remove_left()
+
+    def left(self) -> list[str]:
+        """The groups of earlier processes that are still there, wherever those ran, by what they wrote down."""
+        return self._written_down(self.name)
+
+    def remove_left(self, but: Sequence[str] = ()) -> None:
+        """With whoever is still in them. Refused if one stays; what is gone is forgotten."""
+        if self.journal is None:
+            return
+        remove_cgroups([path for path in self.left() if path not in but])
+        aside = f"{self.name}{ASIDE}"
+        remove_empty(self._written_down(aside))  # this process, or whoever started the earlier one, may be there
+        self.journal.keep([*but, *self._written_down(aside)])
+
+    def _written_down(self, name: str) -> list[str]:
+        if self.journal is None:
+            return []
+        mounted = [hierarchy.folder for hierarchy in parse_mounts(read("/proc/self/mountinfo"))]
+        return [path for path in ours(self.journal.read(), name, mounted) if os.path.isdir(path)]
+
+    def _remember(self, paths: Sequence[str]) -> None:
+        if self.journal is not None:
+            self.journal.add(paths)
 
     def _located(self) -> dict[str, Place]:
         hierarchies, membership = (
@@ -255,7 +290,9 @@ class Cgroups:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            step_aside(folder, f"{folder}/{self.name}{ASIDE}")
+            leaf = f"{folder}/{self.name}{ASIDE}"
+            self._remember([leaf])
+            step_aside(folder, leaf)
             write(f"{folder}/cgroup.subtree_control", f"+{name}")
 
     def _open_parent(self, folder: str, here: Mapping[str, Place]) -> bool:
