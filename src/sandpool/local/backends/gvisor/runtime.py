@@ -14,7 +14,7 @@ from pathlib import Path
 from sandpool.local.backends.base import Probe
 from sandpool.local.backends.gvisor import binary, probing
 from sandpool.local.backends.gvisor.sandbox import GvisorSandbox, Machine
-from sandpool.local.backends.namespaces.nursery import PROBE, Nursery, left_by_probe
+from sandpool.local.backends.namespaces.nursery import PROBE, Nursery, groups_of_probe
 from sandpool.local.backends.namespaces.remembered import remembering
 from sandpool.local.backends.namespaces.server import isolated
 from sandpool.local.backends.runtime import Limits, SandboxPlan, without
@@ -22,6 +22,11 @@ from sandpool.local.errors import NodeError
 
 VARIABLE = "SANDPOOL_RUNSC"
 ENTRY = isolated("from sandpool.local.backends.gvisor.forked.entry import main; main()")
+
+
+def gvisor(installation: str) -> str:
+    """Its control groups and ids are not those of the runtime `namespaces`."""
+    return f"gvisor-{installation}"
 
 
 class GvisorRuntime:
@@ -34,7 +39,7 @@ class GvisorRuntime:
         self._given = runsc or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
         self._probing = asyncio.Lock()
         ranged = os.geteuid() == 0
-        self._nursery: Nursery[GvisorSandbox] = Nursery(folder, f"gvisor-{installation}", ENTRY, ranged=ranged)
+        self._nursery: Nursery[GvisorSandbox] = Nursery(folder, gvisor(installation), ENTRY, ranged=ranged)
         self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged)
         self._runsc: binary.Runsc | None = None
 
@@ -49,7 +54,7 @@ class GvisorRuntime:
     async def open(self) -> None:
         self._runsc = await binary.ask(self._given)
         async with self._probing:  # of a process that died while it probed
-            await asyncio.to_thread(left_by_probe(self._nursery.cgroups.name, self._folder).sweep)
+            await asyncio.to_thread(groups_of_probe(gvisor(self._installation), self._folder).sweep)
         await self._nursery.open()
 
     async def close(self) -> None:

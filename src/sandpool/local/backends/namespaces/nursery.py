@@ -48,7 +48,7 @@ class Nursery(Generic[S]):
         self._folder = folder
         self._whole = whole
         self.skeleton = folder / "host"
-        self.cgroups = Cgroups(f"sandpool-{installation}", GroupJournal(folder / JOURNAL))
+        self.cgroups = groups_of(installation, folder)
         self._slots = Slots(installation)
         self._ranged = ranged
         self._entry = entry
@@ -145,9 +145,13 @@ class Nursery(Generic[S]):
             return self._server
 
 
-def left_by_probe(name: str, folder: Path) -> Cgroups:
-    """The groups that a probe had for which this folder was kept; `name` is that of the groups of real sandboxes."""
-    return Cgroups(f"{name}-{PROBE}", GroupJournal(folder / PROBE / JOURNAL))
+def groups_of(installation: str, folder: Path) -> Cgroups:
+    return Cgroups(f"sandpool-{installation}", GroupJournal(folder / JOURNAL))
+
+
+def groups_of_probe(installation: str, folder: Path) -> Cgroups:
+    """Those that a probe of the same runtime had, if it was killed before it took them away."""
+    return groups_of(f"{installation}-{PROBE}", folder / PROBE)
 
 
 def _told(preparing: asyncio.Task[None]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from sandpool.local.backends.base import Probe
 from sandpool.local.backends.namespaces import orders, probing
 from sandpool.local.backends.namespaces.forked import kernel
-from sandpool.local.backends.namespaces.nursery import PROBE, Nursery, left_by_probe
+from sandpool.local.backends.namespaces.nursery import PROBE, Nursery, groups_of_probe
 from sandpool.local.backends.namespaces.remembered import remembering
 from sandpool.local.backends.namespaces.sandbox import Machine, NamespaceSandbox
 from sandpool.local.backends.namespaces.server import isolated
@@ -52,7 +52,7 @@ class NamespacesRuntime:
 
     async def open(self) -> None:
         async with self._probing:  # of a process that died while it probed
-            await asyncio.to_thread(left_by_probe(self._nursery.cgroups.name, self._folder).sweep)
+            await asyncio.to_thread(groups_of_probe(self._installation, self._folder).sweep)
         await self._nursery.open()
 
     async def close(self) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import sandpool
 from sandpool.local.backends.namespaces.channel import Channel
-from sandpool.local.backends.namespaces.forked.frames import Message, Refused
+from sandpool.local.backends.namespaces.forked.frames import Message, Refused, words
 from sandpool.local.backends.namespaces.handle import Handle
 from sandpool.local.errors import NodeError
 
 PATIENCE = 30.0
+ALL_LOST = "the fork-server, which all sandboxes come from, has ended, and all sandboxes with it; they are started anew"
 
 
 def isolated(
@@ -40,7 +41,7 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        return self._channel is not None and self._channel.open
+        return self._channel is not None and not self._channel.ended
 
     @property
     def pid(self) -> int | None:
@@ -97,7 +98,7 @@ class ForkServer:
                 self._channel.send({"fork": True}, [its.fileno()])
             except (Refused, OSError) as error:
                 ours.close()
-                raise NodeError("ForkServer", f"the fork-server does not answer: {error}") from error
+                raise NodeError("ForkServer", f"the fork-server does not answer: {words(error)}") from error
         return ours
 
     async def once(self, order: Message, files: Sequence[int] = (), patience: float | None = PATIENCE) -> list[int]:
@@ -125,7 +126,7 @@ class ForkServer:
         except TimeoutError:
             raise NodeError("ForkServer", f"a worker took more than {patience} s to {order['do']}") from None
         except (Refused, OSError) as error:
-            raise NodeError("ForkServer", str(error)) from error
+            raise NodeError("ForkServer", f"a worker cannot be told to {order['do']}: {words(error)}") from error
         finally:
             channel.close()
 
