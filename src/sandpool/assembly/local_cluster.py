@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -25,9 +26,11 @@ from sandpool.assembly.lifetimes import Work, beside, ungrouped
 from sandpool.assembly.local_control import LocalControl
 from sandpool.assembly.local_router import LocalRouter, RouterGround, RouterPlace
 from sandpool.assembly.machine import BackendName, Machine, MachineOptions, machine
-from sandpool.assembly.open_files import allow_open_files
+from sandpool.assembly.memory import MemoryGuard, OutOfMemory, caused_by_memory, ended
+from sandpool.assembly.open_files import allow_open_files, connections_for, warn_of_few_files
 from sandpool.assembly.router_pod import remove_router_pod
 from sandpool.assembly.router_streams import RouterNode, RouterStreams
+from sandpool.assembly.self_check import ApiQuestion, SelfCheck
 from sandpool.kube.errors import SandpoolError
 from sandpool.kube.nearby import Running
 from sandpool.local.api import LocalApi
@@ -35,7 +38,9 @@ from sandpool.local.apiserver.access.directory import Access, open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
 from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
+from sandpool.local.apiserver.limits import Limits, PlentyOfMemory
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
+from sandpool.local.apiserver.streams.limits import for_files
 from sandpool.local.apiserver.streams.serving import PodStreams
 from sandpool.local.backends.base import Command
 from sandpool.local.collect import Collector
@@ -50,6 +55,7 @@ from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
 from sandpool.local.volumes.options import VolumeOptions
 from sandpool.loop.clock import Clock, SystemClock
+from sandpool.loop.descriptors import allowed
 from sandpool.model import times
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
@@ -93,8 +99,9 @@ class CannotListen(SandpoolError):
 class StoreWatch:
     """Counts commits, and knows whether the last one worked: a cluster that cannot write is not ready."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, guard: MemoryGuard | None = None) -> None:
         self._metrics = metrics
+        self._guard = guard
         self.writable = True
 
     def committed(self, commit: Commit) -> None:
@@ -103,6 +110,8 @@ class StoreWatch:
 
     def failed(self, error: StoreFailed) -> None:
         self.writable = False
+        if self._guard is not None and caused_by_memory(error):
+            self._guard.end("a commit failed, and what of it is on disk is known after a start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +124,15 @@ class _Ground:
     watch: StoreWatch
 
 
-async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], stop: asyncio.Event) -> None:
+async def serve(
+    options: LocalOptions,
+    ready: Callable[[LocalCluster], None],
+    stop: asyncio.Event,
+    guard: MemoryGuard | None = None,
+) -> None:
     """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
     clock, telling = SystemClock(), Telling(tracer=options.tracer)
-    async with _ground(options.data_dir, clock, telling.metrics) as ground:
+    async with _ground(options.data_dir, clock, StoreWatch(telling.metrics, guard)) as ground:
         api = ForeseenApi(ground.objects)
         await remove_router_pod(api)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
@@ -130,15 +144,17 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
             ground.objects.outright.granter = control.outright if control else None
             router = _router(options, ground, api, access, control, node, telling, clock)
             runtime = _runtime(node, router, clock)
-            server = _server(options, ground, access, control, runtime, telling, clock)
+            server = _server(options, ground, access, control, runtime, telling, clock, guard)
             async with (
                 _listening(server, options),
+                _checked(server, access, guard),
                 control.running(stop) if control else nullcontext(),
                 _routing(router, options) as way_in,
             ):
                 write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
                 if not stop.is_set():
                     await make_pools(api, options.pools)
+                    await warn_of_few_files(api, options.backend)
                     running = _running(options, server, way_in, clock)
                     ground.lock.publish(running)
                     ready(LocalCluster(api, running))
@@ -147,12 +163,11 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
 
 
 @asynccontextmanager
-async def _ground(directory: DataDir, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
+async def _ground(directory: DataDir, clock: Clock, watch: StoreWatch) -> AsyncIterator[_Ground]:
     directory.prepare()
     async with AsyncExitStack() as stack:
         lock = directory.take()
         stack.callback(lock.release)
-        watch = StoreWatch(metrics)
         store = await Store.open(SqliteLog(directory.store), observer=watch)
         stack.push_async_callback(store.close)
         objects = Objects(store, clock.now, NewUids())
@@ -188,12 +203,18 @@ def _server(
     runtime: Runtime,
     telling: Telling,
     clock: Clock,
+    guard: MemoryGuard | None,
 ) -> ApiServer:
+    checks: dict[str, Callable[[], bool]] = {"store": lambda: ground.watch.writable}
+    if guard is not None:
+        checks["memory"] = lambda: not guard.short
     settings = ServerOptions(
         host=options.host,
         port=options.port,
         now=clock.now,
-        checks={"store": lambda: ground.watch.writable, **(control.checks if control else {})},
+        checks={**checks, **(control.checks if control else {})},
+        limits=Limits(connections=connections_for(allowed())),
+        memory=PlentyOfMemory() if guard is None else guard,
         actions={RESTORE_PATH: Restorer(ground.store, options.data_dir).restore},
         stories=telling.story.of,
         usage=control.usage if control else None,
@@ -228,10 +249,11 @@ def _runtime(node: Machine | None, router: LocalRouter | None, clock: Clock) -> 
         return NoRuntime()
     if not node.real:
         return NoRuntime(NOTHING_RUNS)
+    limits = for_files(allowed())
     if router is None:
-        return PodStreams(node.backend, Command, clock.now)
+        return PodStreams(node.backend, Command, clock.now, limits)
     with_router = RouterNode(node.backend, router.pod, router.take)
-    return RouterStreams(router.pod, PodStreams(with_router, Command, clock.now))
+    return RouterStreams(router.pod, PodStreams(with_router, Command, clock.now, limits))
 
 
 @asynccontextmanager
@@ -277,6 +299,20 @@ async def _listening(server: ApiServer, options: LocalOptions) -> AsyncIterator[
         await server.stop()
 
 
+@asynccontextmanager
+async def _checked(server: ApiServer, access: Access, guard: MemoryGuard | None) -> AsyncIterator[None]:
+    """With a guard, this process asks itself whether it can still be asked."""
+    if guard is None:
+        yield
+        return
+    tls = ssl.create_default_context(cadata=access.authority.decode())
+    check = SelfCheck(ApiQuestion(server.url, access.admin_token, tls), guard)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(check.close)
+
+
 def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock) -> Running:
     return Running(
         pid=os.getpid(),
@@ -303,8 +339,19 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        await serve(options, ready, stop)
+        guard.watch(loop, stop)
+        await serve(options, ready, stop, guard)
 
     allow_open_files()
-    with ungrouped():
-        uvloop.run(main())
+    guard = MemoryGuard()
+    try:
+        with ungrouped():
+            uvloop.run(main())
+    except BaseException as error:
+        if not caused_by_memory(error):
+            raise
+        guard.end("a part of it that it cannot do without has failed")
+    finally:
+        guard.close()
+    if guard.why:
+        raise OutOfMemory(ended(guard.why))

@@ -31,9 +31,7 @@ LOST = Exit(137, NOW, NOW - timedelta(seconds=1), 9, SANDBOX_LOST)
         (9, 9, LOST, 0.0),
     ],
 )
-def test_only_its_own_ends_are_held_against_a_container(
-    restarts: int, spared: int, end: Exit, seconds: float
-) -> None:
+def test_only_its_own_ends_are_held_against_a_container(restarts: int, spared: int, end: Exit, seconds: float) -> None:
     container = RunningContainer("main", end, restarts=restarts, spared=spared)
     assert delay(container, end, PACE) == seconds
 

@@ -59,7 +59,9 @@ def _again(container: RunningContainer, policy: str, now: datetime) -> RunningCo
     match container.state:
         case Started(at):
             end = lost(at, now)
-            spared = container.restarts + 1  # it ran well, and nobody knows any more which of its ends were its own doing
+            spared = (
+                container.restarts + 1
+            )  # it ran well, and nobody knows any more which of its ends were its own doing
         case Exit() as end if restarts(policy, end):
             pass
         case _:

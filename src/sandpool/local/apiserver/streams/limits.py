@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FILES = 8
+"""Open files that one stream takes, roughly: its connection, three pipes and what carries them."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
     connections: int = 2_000  # exec, attach, port-forward and logs at once
+    of_namespace: int = 1_500  # of those, of the pods of one namespace
+    of_pod: int = 500  # of those, of one pod
     streams: int = 1_024  # of one SPDY connection; a forwarded connection has two
     held: int = 256 * 1024  # bytes that wait on one stream before its connection is not read on
     answers: int = 1024 * 1024  # bytes of answers to frames that wait for a client that does not read
@@ -18,3 +23,9 @@ class StreamLimits:
     linger: float = 5.0  # seconds for the client to close after the end
     first_line: float = 1.0  # seconds that a log may take to begin before the answer begins without it
     ports: int = 32  # of one port-forward over channels
+
+
+def for_files(files: int) -> StreamLimits:
+    """No more streams than half of so many open files are enough for; a namespace and a pod leave some of them to others."""
+    most = max(8, min(2_000, files // 2 // FILES))
+    return StreamLimits(connections=most, of_namespace=max(4, most * 3 // 4), of_pod=max(2, most // 4))

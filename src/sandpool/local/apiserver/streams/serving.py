@@ -7,11 +7,12 @@ is told in the words of the protocol that was chosen.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic
 
-from sandpool.kube.errors import BadRequest, TooManyRequests
+from sandpool.kube.errors import BadRequest, TooManyRequests, Unavailable
 from sandpool.local.apiserver.answer import Reply
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.exchange import Exchange, Upgrade
@@ -47,6 +48,7 @@ from sandpool.local.apiserver.streams.upgrade import (
 )
 from sandpool.local.apiserver.streams.websocket.connection import Tunnel, WebSocket
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 from sandpool.model.metadata import Uid
 
 Serve = Callable[[Pipe], Awaitable[None]]
@@ -68,18 +70,29 @@ class PodStreams(Generic[C]):
         self._command = command
         self._now = now
         self._limits = limits
-        self._open = 0
+        self._open: Counter[str] = Counter()
 
     async def serve(self, call: Call, pod: bytes) -> Reply:
-        if self._open >= self._limits.connections:
-            raise TooManyRequests(
-                f"too many streams: this server serves at most {self._limits.connections} at once, "
-                "please try again later",
-                retry_after=1,
-            )
         asked = view(pod)
+        counts = ("", call.info.namespace, asked.metadata.uid)
+        self._check(counts)
         reply = self._log(call, asked) if call.info.subresource == "log" else self._upgraded(call, asked)
-        return _Counted(self, reply)
+        return _Counted(self._open, counts, reply)
+
+    def _check(self, counts: Sequence[str]) -> None:
+        """A pod and a namespace have their share; the last open files are not for streams."""
+        limits = self._limits
+        whose = ("this server", "this namespace", "this pod")
+        for count, who, most in zip(
+            counts, whose, (limits.connections, limits.of_namespace, limits.of_pod), strict=True
+        ):
+            if self._open[count] >= most:
+                raise TooManyRequests(
+                    f"too many streams: at most {most} of {who} are served at once, please try again later",
+                    retry_after=1,
+                )
+        if descriptors.few_left():
+            raise Unavailable(descriptors.told(), retry_after=5)
 
     def _log(self, call: Call, pod: PodView) -> Reply:
         options = log_options(call.params, pod.name, self._now())
@@ -170,12 +183,6 @@ class PodStreams(Generic[C]):
 
         return serve
 
-    def began(self) -> None:
-        self._open += 1
-
-    def ended(self) -> None:
-        self._open -= 1
-
 
 class _Upgraded:
     """Answers 101 and streams."""
@@ -195,14 +202,18 @@ class _Upgraded:
 class _Counted:
     """A reply that is counted for as long as it lasts."""
 
-    def __init__(self, streams: PodStreams[Any], reply: Reply) -> None:
-        self._streams = streams
+    def __init__(self, counter: Counter[str], counts: Sequence[str], reply: Reply) -> None:
+        self._counter = counter
+        self._counts = counts
         self._reply = reply
         self.status = reply.status
 
     async def deliver(self, exchange: Exchange) -> None:
-        self._streams.began()
+        self._counter.update(self._counts)
         try:
             await self._reply.deliver(exchange)
         finally:
-            self._streams.ended()
+            for count in self._counts:
+                self._counter[count] -= 1
+                if not self._counter[count]:
+                    del self._counter[count]

@@ -19,6 +19,7 @@ from sandpool.local.backends.namespaces.handle import Handle
 from sandpool.local.backends.namespaces.server import as_error, close
 from sandpool.local.backends.runtime import Ended, ExecPlan, Stdio
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 
 PATIENCE = 60.0
 LOST = 137
@@ -167,6 +168,8 @@ class NamespaceContainer(Command):
 
     async def connect(self) -> socket.socket:
         self._awake()
+        if descriptors.few_left():
+            raise NodeError("OutOfDescriptors", descriptors.told())
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         with its:
@@ -235,7 +238,9 @@ class NamespaceContainer(Command):
         try:
             self._channel.send({**message, "id": number}, files)
         except (Refused, OSError) as error:
-            raise NodeError("NotRunning", f"container {self.name!r} has ended or cannot be asked: {words(error)}") from error
+            raise NodeError(
+                "NotRunning", f"container {self.name!r} has ended or cannot be asked: {words(error)}"
+            ) from error
         self._answers[number] = answer
         return answer
 

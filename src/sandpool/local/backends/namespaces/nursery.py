@@ -16,6 +16,7 @@ from sandpool.local.backends.namespaces.server import ForkServer
 from sandpool.local.backends.namespaces.slots import Slots
 from sandpool.local.backends.runtime import Limits
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
@@ -108,7 +109,10 @@ class Nursery(Generic[S]):
                 raise end
 
     def take_ids(self) -> int:
-        """The first id of a range that no other sandbox has; 0 where sandboxes have no ranges."""
+        """The first id of a range that no other sandbox has; 0 where sandboxes have no ranges. Not every one that is begun has
+        opened all its files yet: so they are counted, and not only looked at."""
+        if len(self._sandboxes) >= descriptors.sandboxes_for(descriptors.allowed()):
+            raise NodeError("OutOfDescriptors", descriptors.told())
         base = self._slots.take() if self._ranged else 0
         if base is None:
             raise NodeError("TooManySandboxes", "all ranges of user ids are in use; end some sandboxes")

@@ -57,11 +57,10 @@ def facts_of_this_machine(folder: Path) -> dict[str, str]:
     return found
 
 
-async def remembering(folder: Path, more: Mapping[str, str], probe: Callable[[], Awaitable[Probe]]) -> Probe:
+async def remembering(folder: Path, more: dict[str, str], probe: Callable[[], Awaitable[Probe]]) -> Probe:
     """The outcome of a probe, from memory if nothing has changed since. `folder` is the runtime's; `more` what else it depends on."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        machine = fingerprint(facts_of_this_machine(folder) | more)
+        machine = fingerprint(_facts(folder) | more)
     except OSError:
         return await probe()  # it says why
     file = folder / FILE
@@ -70,6 +69,11 @@ async def remembering(folder: Path, more: Mapping[str, str], probe: Callable[[],
         known = await probe()  # which may move this process into another control group: the facts are those of a start
         remember(file, machine, known)
     return known
+
+
+def _facts(folder: Path) -> dict[str, str]:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return facts_of_this_machine(folder)
 
 
 def recall(file: Path, machine: str) -> Probe | None:

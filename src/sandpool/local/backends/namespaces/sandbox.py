@@ -19,6 +19,7 @@ from sandpool.local.backends.namespaces.forked.frames import Message
 from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
 from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 
 SOCKETS_AT_ONCE = 8
 
@@ -191,6 +192,8 @@ class NamespaceSandbox:
 
     async def _more_sockets(self) -> None:
         shared = self._living(awake=False)
+        if descriptors.few_left():
+            raise NodeError("OutOfDescriptors", descriptors.told())
         files = await self._server.once({"do": "sockets", "count": SOCKETS_AT_ONCE}, [shared.net])
         made = [socket.socket(fileno=file) for file in files]
         for sock in made:

@@ -16,6 +16,7 @@ from sandpool.local.backends.namespaces.channel import Channel
 from sandpool.local.backends.namespaces.forked.frames import Message, Refused, words
 from sandpool.local.backends.namespaces.handle import Handle
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 
 PATIENCE = 30.0
 ALL_LOST = "the fork-server, which all sandboxes come from, has ended, and all sandboxes with it; they are started anew"
@@ -48,7 +49,7 @@ class ForkServer:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, its = _pair(last=True)
         with its:
             try:
                 self._process = subprocess.Popen(  # noqa: ASYNC220, S603  # our own program; a millisecond
@@ -88,9 +89,10 @@ class ForkServer:
         if not self._ready.done():
             self._ready.set_exception(NodeError("ForkServer", "the fork-server ended while it started; see the log"))
 
-    def worker(self) -> socket.socket:
-        """A socket to a process that is forked now and waits to be told what to become."""
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def worker(self, *, tidies: bool = False) -> socket.socket:
+        """A socket to a process that is forked now and waits to be told what to become. One that only takes something away may have
+        the last open files of this process."""
+        ours, its = _pair(last=tidies)
         with its:
             try:
                 if self._channel is None:
@@ -118,7 +120,7 @@ class ForkServer:
             if not answer.done():
                 answer.set_exception(NodeError("ForkServer", f"a worker ended before it could {order['do']}"))
 
-        channel = Channel(self.worker(), heard, ended)
+        channel = Channel(self.worker(tidies=order["do"] == "remove"), heard, ended)
         try:
             channel.send(order, files)
             async with asyncio.timeout(patience):
@@ -142,6 +144,18 @@ class ForkServer:
                 self._handle.kill()
                 await self._handle.wait()
         self._ready.cancel()
+
+
+def _pair(*, last: bool) -> tuple[socket.socket, socket.socket]:
+    try:
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise NodeError("OutOfDescriptors", descriptors.told()) from error
+    if not last and descriptors.scarce(max(ours.fileno(), its.fileno())):
+        ours.close()
+        its.close()
+        raise NodeError("OutOfDescriptors", descriptors.told())
+    return ours, its
 
 
 def as_error(message: Message) -> NodeError:
