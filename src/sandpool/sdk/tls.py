@@ -7,7 +7,6 @@ import threading
 
 from sandpool.kube.errors import Refused, Unreachable, Untrusted
 
-
 HUNG_UP = (
     "the other side hung up during the TLS handshake: it may be starting or stopping, have too many connections or open files, or be "
     "short of memory; its log tells. Try again, and check that this port speaks TLS"

@@ -34,7 +34,9 @@ def test_an_eighth_is_kept_within_bounds(limit: int, kept: int) -> None:
 def test_shares_leave_room() -> None:
     for files in (64, 256, 1024, 1 << 19):
         assert connections_for(files) <= max(16, files // 2)
-        assert descriptors.sandboxes_for(files) * descriptors.EACH <= max(descriptors.EACH, files - descriptors.kept(files))
+        assert descriptors.sandboxes_for(files) * descriptors.EACH <= max(
+            descriptors.EACH, files - descriptors.kept(files)
+        )
         streams = for_files(files)
         assert streams.of_pod < streams.of_namespace < streams.connections
 
@@ -102,6 +104,8 @@ async def test_a_server_that_hangs_up_in_the_handshake_is_not_blamed_for_its_cer
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        with pytest.raises(Refused, match="hung up during the TLS handshake: .*too many connections or open files") as told:
+        with pytest.raises(
+            Refused, match=r"hung up during the TLS handshake: .*too many connections or open files"
+        ) as told:
             await Transport.connect(Origin("https", host, port), ssl.create_default_context(), None)
     assert "certificate" not in str(told.value)

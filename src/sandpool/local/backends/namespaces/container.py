@@ -16,10 +16,9 @@ from sandpool.local.backends.namespaces.forked import frames
 from sandpool.local.backends.namespaces.forked.frames import Message, Refused, words
 from sandpool.local.backends.namespaces.forked.init import MAIN
 from sandpool.local.backends.namespaces.handle import Handle
-from sandpool.local.backends.namespaces.server import as_error, close
+from sandpool.local.backends.namespaces.server import as_error, close, pair
 from sandpool.local.backends.runtime import Ended, ExecPlan, Stdio
 from sandpool.local.errors import NodeError
-from sandpool.loop import descriptors
 
 PATIENCE = 60.0
 LOST = 137
@@ -168,9 +167,7 @@ class NamespaceContainer(Command):
 
     async def connect(self) -> socket.socket:
         self._awake()
-        if descriptors.few_left():
-            raise NodeError("OutOfDescriptors", descriptors.told())
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, its = pair(socket.SOCK_STREAM)
         ours.setblocking(False)
         with its:
             try:

@@ -49,7 +49,7 @@ class ForkServer:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        ours, its = _pair(last=True)
+        ours, its = pair(last=True)
         with its:
             try:
                 self._process = subprocess.Popen(  # noqa: ASYNC220, S603  # our own program; a millisecond
@@ -92,7 +92,7 @@ class ForkServer:
     def worker(self, *, tidies: bool = False) -> socket.socket:
         """A socket to a process that is forked now and waits to be told what to become. One that only takes something away may have
         the last open files of this process."""
-        ours, its = _pair(last=tidies)
+        ours, its = pair(last=tidies)
         with its:
             try:
                 if self._channel is None:
@@ -146,9 +146,10 @@ class ForkServer:
         self._ready.cancel()
 
 
-def _pair(*, last: bool) -> tuple[socket.socket, socket.socket]:
+def pair(kind: int = socket.SOCK_SEQPACKET, *, last: bool = False) -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets; NodeError if they would be among the last open files of this process, unless those are for this."""
     try:
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, its = socket.socketpair(socket.AF_UNIX, kind)
     except OSError as error:
         raise NodeError("OutOfDescriptors", descriptors.told()) from error
     if not last and descriptors.scarce(max(ours.fileno(), its.fileno())):
