@@ -10,6 +10,7 @@ because what is on disk then is known only after a start.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import os
@@ -26,6 +27,7 @@ log = logger(__name__)
 
 HELD_BACK: Final = 8 << 20  # bytes
 HEADROOM: Final = 32 << 20  # bytes of address space that requests leave to what is already under way
+ENOUGH: Final = HEADROOM + 2 * HELD_BACK  # to take on requests again: some is held back anew then
 SHORT, OFTEN, SELDOM = 0.1, 0.02, 1.0  # seconds between looks at how much there is; short of it each one costs some
 LONGEST_END: Final = 15.0  # seconds for an orderly end
 EXIT_CODE: Final = 75  # as EX_TEMPFAIL of sysexits.h: it may well work when it is started again
@@ -86,19 +88,26 @@ class MemoryGuard:
 
     def look(self) -> None:
         """Again and again: often where there is not much left, because not every library survives that there is nothing."""
+        near = True
+        try:
+            near = self._judge()
+        except MemoryError:
+            self.failures, self.short, self._held = self.failures + 1, True, None
+        if self._loop is not None:
+            self._timer = self._loop.call_later(SHORT if self.short else OFTEN if near else SELDOM, self.look)
+
+    def _judge(self) -> bool:
+        """Whether there is not much left."""
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         room = room_left(limit, os.pread(self._sizes, 64, 0).decode(), self._page)
         if self.short:
             give_all_back()
         if room is not None and room < HEADROOM and not self.short:
             self._relieve(f"{room >> 20} MiB are left of the {limit >> 20} MiB of address space that it may have")
-        elif self.short and (room is None or room >= HEADROOM + 2 * HELD_BACK) and self._regained():
+        elif self.short and not self.why and (room is None or room >= ENOUGH) and self._regained():
             self.short = False
             log.info("there is memory again")
-        if self._loop is not None:
-            near = room is not None and room < 8 * HEADROOM
-            pause = SHORT if self.short else OFTEN if near else SELDOM
-            self._timer = self._loop.call_later(pause, self.look)
+        return room is not None and room < 8 * HEADROOM
 
     def refused(self) -> None:
         """Memory was refused, and whoever asked for it can do without. On the loop's thread."""
@@ -132,7 +141,8 @@ class MemoryGuard:
         self.why, self.short, self._held = why, True, None
         self._ending.set()
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                self._loop.call_soon_threadsafe(self._stop.set)
 
     def close(self) -> None:
         if self._timer is not None:

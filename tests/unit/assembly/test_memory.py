@@ -107,6 +107,19 @@ async def test_requests_are_refused_before_the_address_space_is_used_up(
         guard.close()
 
 
+def test_an_end_after_the_loop_has_ended_is_told_all_the_same(left: list[int]) -> None:
+    guard = MemoryGuard(left.append)
+
+    async def main() -> None:
+        guard.watch(asyncio.get_running_loop(), asyncio.Event())
+
+    asyncio.run(main())
+    guard.end("a part of it has failed")
+    guard.close()
+    assert guard.why == "a part of it has failed"
+    assert left == []
+
+
 @pytest.mark.parametrize("short", [True, False])
 async def test_a_process_that_does_not_hear_itself_ends_for_lack_of_memory_only(left: list[int], short: bool) -> None:
     guard, asked, enough = MemoryGuard(left.append), [0], threading.Event()
