@@ -147,6 +147,7 @@ async def opened(folder: Path, installation: str, entry: tuple[str, ...] | None 
     runtime = NamespacesRuntime(folder / "runtime", installation=installation, entry=entry)
     await runtime.open()
     try:
+        await runtime._nursery.prepared()
         yield Bench(runtime, folder)
     finally:
         await runtime.close()

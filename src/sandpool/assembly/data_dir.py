@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import shlex
 import stat
@@ -185,6 +186,11 @@ def in_use(directory: DataDir, holder: int) -> DataDirInUse:
         f"data directory {directory.root} is in use by {who}. Stop it with `sandpool down --data-dir {root}`, "
         "or choose another directory with --data-dir."
     )
+
+
+def installation_of(folder: Path) -> str:
+    """A short name for what belongs to this folder, which nothing of another data directory of this machine has."""
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
 
 
 def _sync(path: Path) -> None:

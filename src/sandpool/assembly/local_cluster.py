@@ -10,27 +10,27 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
+from dataclasses import dataclass
 
 from sandpool.assembly.backups import RESTORE_PATH, Restorer
-from sandpool.assembly.controllers import ControllerOptions, Telling
-from sandpool.assembly.damage import store_terms
-from sandpool.assembly.data_dir import DataDir, Lock
-from sandpool.assembly.first_pool import NO_POOLS, FirstPools, make_pools
+from sandpool.assembly.controllers import Telling
+from sandpool.assembly.first_pool import make_pools
 from sandpool.assembly.foreseen import ForeseenApi
 from sandpool.assembly.interpreter import settle_interpreter
 from sandpool.assembly.lifetimes import Work, beside, ungrouped
 from sandpool.assembly.local_control import LocalControl
+from sandpool.assembly.local_ground import Ground, StoreWatch, laid
+from sandpool.assembly.local_options import LocalOptions
 from sandpool.assembly.local_router import LocalRouter, RouterGround, RouterPlace
-from sandpool.assembly.machine import BackendName, Machine, MachineOptions, RuntimeName, machine
-from sandpool.assembly.open_files import allow_open_files
+from sandpool.assembly.machine import Machine, MachineOptions, machine
+from sandpool.assembly.memory import MemoryGuard, OutOfMemory, caused_by_memory, ended
+from sandpool.assembly.open_files import allow_open_files, connections_for, warn_of_few_files
 from sandpool.assembly.router_pod import remove_router_pod
 from sandpool.assembly.router_streams import RouterNode, RouterStreams
+from sandpool.assembly.self_check import ApiQuestion, SelfCheck
 from sandpool.kube.errors import SandpoolError
 from sandpool.kube.nearby import Running
 from sandpool.local.api import LocalApi
@@ -38,61 +38,26 @@ from sandpool.local.apiserver.access.directory import Access, open_access
 from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
 from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
+from sandpool.local.apiserver.limits import Limits, PlentyOfMemory
 from sandpool.local.apiserver.server import ApiServer, ServerOptions
+from sandpool.local.apiserver.streams.limits import for_files
 from sandpool.local.apiserver.streams.serving import PodStreams
 from sandpool.local.backends.base import Command
 from sandpool.local.collect import Collector
 from sandpool.local.disk.guard import DiskGuard
-from sandpool.local.disk.space import Disk, Level
-from sandpool.local.expiry import LIFETIME, EventExpiry
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
-from sandpool.local.network.ceiling import UNLIMITED, Ceiling
-from sandpool.local.objects.holdings import HoldingLimits
-from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.uids import NewUids
+from sandpool.local.expiry import EventExpiry
+from sandpool.local.namespaces import NamespaceLife
 from sandpool.local.quotas import QuotaStatus
-from sandpool.local.store.errors import StoreFailed
-from sandpool.local.store.log import Commit
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
-from sandpool.local.volumes.options import VolumeOptions
 from sandpool.loop.clock import Clock, SystemClock
+from sandpool.loop.descriptors import allowed
 from sandpool.model import times
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.trace import NullTracer, Tracer
 from sandpool.version import __version__
 
 log = logger(__name__)
 
-MOST_ROOM = 32 * 1024 * 1024
-"""Bytes of the disk that the store itself holds, beyond what it needs, in its file and in its write-ahead log each."""
 NOTHING_RUNS = "the backend hollow starts no process in a pod, so there is nothing to reach"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalOptions:
-    data_dir: DataDir
-    host: str = "127.0.0.1"
-    port: int = 0
-    backend: BackendName = "namespaces"
-    images: ImageOptions = field(default_factory=ImageOptions)
-    volumes: VolumeOptions = field(default_factory=VolumeOptions)
-    runtimes: tuple[RuntimeName, ...] = ()
-    ceiling: Ceiling = UNLIMITED
-    io_rate: int | None = None  # bytes a second of the disk, for each pod
-    controllers: ControllerOptions = field(default_factory=ControllerOptions)
-    holdings: HoldingLimits = field(default_factory=HoldingLimits)
-    pools: FirstPools = NO_POOLS
-    router_host: str = "127.0.0.1"
-    router_port: int | None = None  # None: no router; also where pods hold nothing to reach
-    events: bool = True  # whether controllers tell what they do as Events
-    tracer: Tracer = field(default_factory=NullTracer)
-    event_lifetime: timedelta = LIFETIME
-    accept_loss: bool = False  # start with what is left of a damaged store
-    disk_reserve: int | None = None  # bytes that are kept back for deletes and status; None: as the disk is large
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,39 +72,15 @@ class CannotListen(SandpoolError):
     """The address is taken or not ours."""
 
 
-class StoreWatch:
-    """Counts commits, and knows whether the last one worked: a cluster that cannot write is not ready."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self.writable = True
-        self.starved: Callable[[], object] = lambda: None  # a commit found no room on the disk
-
-    def committed(self, commit: Commit) -> None:
-        self.writable = True
-        self._metrics.committed(commit.writes, commit.seconds)
-
-    def failed(self, error: StoreFailed) -> None:
-        self.writable = False
-        if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            self.starved()
-
-
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """What everything else stands on."""
-
-    lock: Lock
-    store: Store
-    objects: Objects
-    watch: StoreWatch
-    guard: DiskGuard
-
-
-async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], stop: asyncio.Event) -> None:
+async def serve(
+    options: LocalOptions,
+    ready: Callable[[LocalCluster], None],
+    stop: asyncio.Event,
+    guard: MemoryGuard | None = None,
+) -> None:
     """Runs a cluster until `stop`. Whatever part fails ends all of it, with that part's error."""
     clock, telling = SystemClock(), Telling(tracer=options.tracer)
-    async with _ground(options, clock, telling.metrics) as ground:
+    async with laid(options, clock, StoreWatch(telling.metrics, guard), telling.metrics) as ground:
         api = ForeseenApi(ground.objects)
         await remove_router_pod(api)
         access = open_access(options.data_dir.access, (options.host,), clock.now())
@@ -151,48 +92,22 @@ async def serve(options: LocalOptions, ready: Callable[[LocalCluster], None], st
             ground.objects.outright.granter = control.outright if control else None
             router = _router(options, ground, api, access, control, node, telling, clock)
             runtime = _runtime(node, router, clock, telling.metrics)
-            server = _server(options, ground, access, control, runtime, telling, clock)
+            server = _server(options, ground, access, control, runtime, telling, clock, guard)
             async with (
                 _listening(server, options),
+                _checked(server, access, guard),
                 control.running(stop) if control else nullcontext(),
                 _routing(router, options) as way_in,
             ):
                 write_kubeconfig(options.data_dir.kubeconfig, server.url, access.authority, access.admin_token)
                 if not stop.is_set():
                     await make_pools(api, options.pools)
+                    await warn_of_few_files(api, options.backend)
                     running = _running(options, server, way_in, clock, ground.guard.reserve)
                     ground.lock.publish(running)
                     ready(LocalCluster(api, running))
                 await stop.wait()
                 log.info("stopping")
-
-
-@asynccontextmanager
-async def _ground(options: LocalOptions, clock: Clock, metrics: Metrics) -> AsyncIterator[_Ground]:
-    directory = options.data_dir
-    directory.prepare()
-    async with AsyncExitStack() as stack:
-        lock = directory.take()
-        stack.callback(lock.release)
-        watch = StoreWatch(metrics)
-        guard = DiskGuard(directory.root, directory.reserve, clock, options.disk_reserve)
-        await asyncio.to_thread(guard.open)
-        bounds = Bounds(room=min(guard.reserve // 8, MOST_ROOM))
-        durable = SqliteLog(directory.store, bounds, store_terms(directory, options.accept_loss))
-        store = await Store.open(durable, observer=watch)
-        stack.push_async_callback(store.close)
-        objects = Objects(store, clock.now, NewUids(), limits=options.holdings)
-        metrics.shares |= objects.holdings.shares
-        watch.starved = guard.starved
-        await ensure_namespaces(objects)
-        guard.told = partial(_tell_room, objects)
-        guard.told(guard.disk)
-        metrics.show(guard.read)
-        yield _Ground(lock, store, objects, watch, guard)
-
-
-def _tell_room(objects: Objects, disk: Disk) -> None:
-    objects.room.why = disk.words if disk.level is Level.FULL else ""
 
 
 @asynccontextmanager
@@ -227,18 +142,24 @@ def _control(
 
 def _server(
     options: LocalOptions,
-    ground: _Ground,
+    ground: Ground,
     access: Access,
     control: LocalControl | None,
     runtime: Runtime,
     telling: Telling,
     clock: Clock,
+    guard: MemoryGuard | None,
 ) -> ApiServer:
+    checks: dict[str, Callable[[], bool]] = {"store": lambda: ground.watch.writable}
+    if guard is not None:
+        checks["memory"] = lambda: not guard.short
     settings = ServerOptions(
         host=options.host,
         port=options.port,
         now=clock.now,
-        checks={"store": lambda: ground.watch.writable, **(control.checks if control else {})},
+        checks={**checks, **(control.checks if control else {})},
+        limits=Limits(connections=connections_for(allowed())),
+        memory=PlentyOfMemory() if guard is None else guard,
         actions={RESTORE_PATH: Restorer(ground.store, options.data_dir).restore},
         stories=telling.story.of,
         usage=control.usage if control else None,
@@ -248,7 +169,7 @@ def _server(
 
 def _router(
     options: LocalOptions,
-    ground: _Ground,
+    ground: Ground,
     api: ForeseenApi,
     access: Access,
     control: LocalControl | None,
@@ -273,12 +194,13 @@ def _runtime(node: Machine | None, router: LocalRouter | None, clock: Clock, met
         return NoRuntime()
     if not node.real:
         return NoRuntime(NOTHING_RUNS)
+    limits = for_files(allowed())
     if router is None:
-        streams = PodStreams(node.backend, Command, clock.now)
+        streams = PodStreams(node.backend, Command, clock.now, limits)
         metrics.shares["streams"] = streams.shares
         return streams
     with_router = RouterNode(node.backend, router.pod, router.take)
-    routed = PodStreams(with_router, Command, clock.now)
+    routed = PodStreams(with_router, Command, clock.now, limits)
     metrics.shares["streams"] = routed.shares
     return RouterStreams(router.pod, routed)
 
@@ -301,7 +223,7 @@ async def _routing(router: LocalRouter | None, options: LocalOptions) -> AsyncIt
         yield address
 
 
-def _housekeeping(ground: _Ground, clock: Clock, options: LocalOptions) -> dict[str, Work]:
+def _housekeeping(ground: Ground, clock: Clock, options: LocalOptions) -> dict[str, Work]:
     """What a cluster does for its objects whoever made them."""
     store, objects = ground.store, ground.objects
     return {
@@ -326,6 +248,20 @@ async def _listening(server: ApiServer, options: LocalOptions) -> AsyncIterator[
         yield
     finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def _checked(server: ApiServer, access: Access, guard: MemoryGuard | None) -> AsyncIterator[None]:
+    """With a guard, this process asks itself whether it can still be asked."""
+    if guard is None:
+        yield
+        return
+    tls = ssl.create_default_context(cadata=access.authority.decode())
+    check = SelfCheck(ApiQuestion(server.url, access.admin_token, tls), guard)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(check.close)
 
 
 def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock, reserve: int) -> Running:
@@ -355,8 +291,19 @@ def serve_until_stopped(options: LocalOptions, greet: Callable[[Running], None])
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        await serve(options, ready, stop)
+        guard.watch(loop, stop)
+        await serve(options, ready, stop, guard)
 
     allow_open_files()
-    with ungrouped():
-        uvloop.run(main())
+    guard = MemoryGuard()
+    try:
+        with ungrouped():
+            uvloop.run(main())
+    except BaseException as error:
+        if not caused_by_memory(error):
+            raise
+        guard.end("a part of it that it cannot do without has failed")
+    finally:
+        guard.close()
+    if guard.why:
+        raise OutOfMemory(ended(guard.why))

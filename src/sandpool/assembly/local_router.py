@@ -15,11 +15,13 @@ from sandpool.assembly.foreseen import ForeseenApi
 from sandpool.assembly.lifetimes import beside
 from sandpool.assembly.local_control import LocalControl
 from sandpool.assembly.local_reach import FORWARDED, LocalReach, local_callers
+from sandpool.assembly.open_files import connections_for
 from sandpool.assembly.router_pod import RouterPod
 from sandpool.kube.errors import SandpoolError
 from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.backends.base import Backend
 from sandpool.loop.clock import Clock
+from sandpool.loop.descriptors import allowed
 from sandpool.router.activity import Activity
 from sandpool.router.audit import AuditLog
 from sandpool.router.gate import GateOptions, RouterGate
@@ -89,7 +91,7 @@ class LocalRouter:
             await stack.enter_async_context(beside(activity=activity.run(), early=reach.early.run()))
             gate = _gate(place, ground, reach, activity, audit)
             ground.metrics.shares["router_requests"] = gate.shares
-            server = RouterServer(gate, RouterOptions(), ground.clock)
+            server = RouterServer(gate, RouterOptions(connections=connections_for(allowed(), 4096)), ground.clock)
             stack.push_async_callback(server.stop)
             _, port = await server.listen(place.host, place.port)
             self._server = server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from random import random as dice
 from typing import Literal
 
+from sandpool.assembly.data_dir import installation_of
 from sandpool.assembly.lifetimes import beside
 from sandpool.kube.api import Api
 from sandpool.kube.errors import SandpoolError
@@ -72,8 +72,7 @@ class MachineOptions:
 
     @property
     def installation(self) -> str:
-        """A short name that no other data directory of this machine has."""
-        return hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:12]
+        return installation_of(self.folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import resource
 
+from sandpool.kube.api import Api
+from sandpool.loop.descriptors import allowed, sandboxes_for
+from sandpool.model.kinds import POOLS
+from sandpool.telemetry.log import logger
+
+log = logger(__name__)
+
 ENOUGH = 1 << 19
 """For some ten thousand sandboxes and their connections. More than that is not asked for: some systems allow a billion."""
 
@@ -16,3 +23,23 @@ def allow_open_files() -> int:
         return soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+def connections_for(files: int, most: int = 10_000) -> int:
+    """Of clients of one listener: never more than half of the open files."""
+    return max(16, min(most, files // 2))
+
+
+async def warn_of_few_files(api: Api, backend: str) -> None:
+    """At the start, if pools want more sandboxes than this process can hold."""
+    if backend in ("hollow", "none"):
+        return
+    wanted = sum(pool.spec.replicas for pool in (await api.list(POOLS)).items)
+    files = allowed()
+    if wanted > sandboxes_for(files):
+        log.warning(
+            "the limit of open files is too low for the pools; start with a higher one (`ulimit -n 65536`, LimitNOFILE= of the unit)",
+            limit=files,
+            sandboxes=sandboxes_for(files),
+            pools=wanted,
+        )

@@ -1,17 +1,26 @@
-"""`sandpool down`: stop the cluster of a data directory and wait until it is gone."""
+"""`sandpool down`: stop the cluster of a data directory and wait until nothing of it is left."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sandpool.assembly.data_dir import DataDir, DataDirInUse
 from sandpool.cli.durations import duration
 from sandpool.cli.exits import FAILED, NOT_FOUND, TIMED_OUT, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
+
+if TYPE_CHECKING:
+    from sandpool.assembly.leftovers import Leftovers
+
+PAUSE = 0.02  # seconds between looks at what is left
+QUIET = 2.0  # seconds before it is told what is waited for
 
 
 def down(
@@ -19,28 +28,88 @@ def down(
     data_dir_: DataDirFlag = None,
     timeout: Annotated[str, Parameter(help="How long to wait for it to end, such as 30s.")] = "30s",
 ) -> None:
-    """Stop the local cluster. Everything it acknowledged stays in its data directory."""
+    """Stop the local cluster. Everything it acknowledged stays in its data directory.
+
+    Returns when its processes, sandboxes, control groups and mounts are gone, and takes away what a cluster that was killed has left.
+    """
     directory, seconds = data_dir(data_dir_), duration(timeout, "--timeout", zero=True)
+    deadline = time.monotonic() + seconds
     pid = directory.holder()
-    if pid is None:
-        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}")
     if pid == 0:
         raise Exit(FAILED, f"the cluster in {directory.root} is just starting; try again in a moment")
+    if pid is not None:
+        _stop(directory, pid, deadline, seconds)
+    if not _cleared(directory, deadline, seconds) and pid is None:
+        raise Exit(NOT_FOUND, f"no cluster runs in {directory.root}")
+
+
+def _stop(directory: DataDir, pid: int, deadline: float, seconds: float) -> None:
+    """Until the process itself is gone: it lets go of its data directory a moment earlier."""
     try:
-        os.kill(pid, signal.SIGTERM)
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if directory.holder() != pid:
+            return  # it has ended, and its number may be another one's by now
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        ended = _ended(process, min(deadline, time.monotonic() + QUIET))
+        if not ended and time.monotonic() < deadline:
+            print(f"sandpool: waiting for process {pid} and its sandboxes", file=sys.stderr)
+            ended = _ended(process, deadline)
     except ProcessLookupError:
         return
     except PermissionError as error:
         raise Exit(FAILED, f"process {pid} belongs to another user; stop it as that user") from error
-    deadline = time.monotonic() + seconds
-    while directory.holder() is not None:
-        if time.monotonic() > deadline:
-            raise Exit(TIMED_OUT, _still_there(pid, seconds))
-        time.sleep(0.02)
+    finally:
+        os.close(process)
+    if not ended:
+        raise Exit(TIMED_OUT, _still_there(pid, seconds))
+
+
+def _ended(process: int, by: float) -> bool:
+    return bool(select.select([process], [], [], max(0.0, by - time.monotonic()))[0])
+
+
+def _cleared(directory: DataDir, deadline: float, seconds: float) -> bool:
+    """Takes away what is left of a cluster that has ended; whether there was anything."""
+    if not directory.node.exists():
+        return False
+    from sandpool.assembly.leftovers import clear, find
+
+    left = find(directory)
+    if not left:
+        return False
+    try:
+        lock = directory.take()
+    except DataDirInUse:  # somebody has just started another one, which does the same
+        return True
+    tell_at = time.monotonic() + QUIET
+    try:
+        while True:
+            clear(directory)
+            left = find(directory)
+            if not left:
+                return True
+            if time.monotonic() > deadline:
+                raise Exit(TIMED_OUT, _left(directory, left, seconds))
+            if time.monotonic() > tell_at:
+                print(f"sandpool: waiting for {left}", file=sys.stderr)
+                tell_at = time.monotonic() + QUIET
+            time.sleep(PAUSE)
+    finally:
+        lock.release()
 
 
 def _still_there(pid: int, timeout: float) -> str:
     return (
         f"process {pid} was asked to stop and has not ended within {timeout:g} s. Wait for it with `sandpool down`, "
-        f"or end it with `kill -9 {pid}`: nothing that was acknowledged is lost"
+        f"or end it with `kill -9 {pid}` and run `sandpool down` again: nothing that was acknowledged is lost"
+    )
+
+
+def _left(directory: DataDir, left: Leftovers, timeout: float) -> str:
+    return (
+        f"the cluster in {directory.root} has ended, but after {timeout:g} s this is left of it: {left}. Look who uses it "
+        "(`fuser -vm` for a mount, `cgroup.procs` in a control group), end that, and run `sandpool down` again"
     )

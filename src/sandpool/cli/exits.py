@@ -6,6 +6,8 @@ FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
 TIMED_OUT = 4
+OUT_OF_MEMORY = 75
+"""Of `up`: the system gave it no more memory. As EX_TEMPFAIL of sysexits.h: it may well work when it is started again."""
 OUTLASTED = 124
 """The command in the sandbox took longer than --time-limit, as timeout(1) has it."""
 OURS = 125

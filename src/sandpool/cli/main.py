@@ -1,7 +1,7 @@
 """The `sandpool` command. A command's module is imported only when it runs, so that `sandpool --help` answers at once.
 
-stdout is data, stderr is talk. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not there, 4 timed out, 130 interrupted; `run`, `exec` and
-`shell` end as the command did, with 125 where sandpool itself failed.
+stdout is data, stderr is talk. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not there, 4 timed out, 75 out of memory (of `up`), 130
+interrupted; `run`, `exec` and `shell` end as the command did, with 125 where sandpool itself failed.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sandpool.assembly.data_dir import DataDir, in_use
+from sandpool.cli import again
 from sandpool.cli.damage_flags import DamageFlags
 from sandpool.cli.default_flags import DefaultFlags
-from sandpool.cli.exits import FAILED, TIMED_OUT, USAGE, Exit
+from sandpool.cli.exits import FAILED, OUT_OF_MEMORY, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
 from sandpool.cli.node_flags import NOTICES, NodeFlags
@@ -70,7 +71,9 @@ def up(
         _greet(_start_detached(directory, arguments), pools)
         return
     from sandpool.assembly.controllers import ControllerOptions
-    from sandpool.assembly.local_cluster import LocalOptions, serve_until_stopped
+    from sandpool.assembly.local_cluster import serve_until_stopped
+    from sandpool.assembly.local_options import LocalOptions
+    from sandpool.assembly.memory import OutOfMemory
     from sandpool.telemetry.log import configure
 
     configure(style=log_format, level="DEBUG" if verbose else "INFO")
@@ -94,7 +97,12 @@ def up(
             tracer=tracer,
             accept_loss=damage.accept_loss,
         )
-        serve_until_stopped(options, lambda running: _greet(running, pools))
+        began = time.monotonic()
+        try:
+            serve_until_stopped(options, lambda running: _greet(running, pools))
+        except OutOfMemory as error:
+            again.start_again(str(error), time.monotonic() - began)
+            raise Exit(OUT_OF_MEMORY, str(error)) from error
 
 
 def _check(otlp_endpoint: str) -> None:
@@ -146,7 +154,12 @@ def _start_detached(directory: DataDir, arguments: list[str], timeout: float = 6
     with directory.log.open("ab") as log:
         said_before = log.tell()
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, again.VARIABLE: "0"},
         )
     try:
         return _await_ready(directory, child, said_before, timeout)

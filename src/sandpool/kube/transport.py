@@ -231,6 +231,11 @@ def _failure(call: Call, error: Exception) -> SandpoolError:
     """What an error of the HTTP library means to somebody who must know whether the request was processed."""
     what = f"{call.method} {call.target.partition('?')[0]}"
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)):
+        if isinstance(error.os_error, ssl.SSLEOFError):
+            return Refused(
+                f"{what}: the server hung up during the TLS handshake; it may be starting or stopping, or have too many "
+                "connections or open files: its log tells. Try again"
+            )
         return Untrusted(f"{what}: the TLS handshake failed ({_reason(error)}); check certificate-authority and server")
     if isinstance(error, aiohttp.ClientConnectorError):
         return Refused(

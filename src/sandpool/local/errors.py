@@ -10,6 +10,7 @@ class NodeError(SandpoolError):
     what to do. It is tried again, later each time."""
 
     def __init__(self, reason: str, message: str) -> None:
+        message = message.removeprefix(f"{reason}: ")  # of an error that was passed on as a whole
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message

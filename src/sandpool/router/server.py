@@ -9,11 +9,13 @@ await server.stop()
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
 from itertools import count
 
+from sandpool.loop import descriptors
 from sandpool.loop.clock import Clock
 from sandpool.router.answers import encoded, problem
 from sandpool.router.connection import Connection
@@ -108,6 +110,10 @@ class RouterServer:
             except OSError as error:
                 self._pause(listener, tls, error)
                 return
+            if descriptors.scarce(sock.fileno()):
+                _turn_away(sock)
+                self._pause(listener, tls)
+                return
             try:
                 self._begin(sock, address[0], tls)
             except OSError:  # it has gone already
@@ -124,9 +130,10 @@ class RouterServer:
             sock = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         self.take(sock, Peer(address, secure=tls is not None))
 
-    def _pause(self, listener: socket.socket, tls: ssl.SSLContext | None, error: OSError) -> None:
+    def _pause(self, listener: socket.socket, tls: ssl.SSLContext | None, error: OSError | None = None) -> None:
         """No descriptor is left: without a pause the loop would spin on a listener that stays readable."""
-        log.warning("cannot accept a connection", error=error)
+        few = error is None or error.errno in (errno.EMFILE, errno.ENFILE)
+        log.warning("cannot accept a connection", error=descriptors.told() if few else error)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener.fileno())
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import ssl
 import threading
 
-from sandpool.kube.errors import Unreachable, Untrusted
+from sandpool.kube.errors import Refused, Unreachable, Untrusted
+
+HUNG_UP = (
+    "the other side hung up during the TLS handshake: it may be starting or stopping, have too many connections or open files, or be "
+    "short of memory; its log tells. Try again, and check that this port speaks TLS"
+)
 
 
 class TlsState:
@@ -32,7 +37,7 @@ class TlsState:
             return self._outgoing.read()
 
     def shake_hands(self) -> bool:
-        """Whether both sides trust each other now; if not yet, more must be fed. Raises Untrusted."""
+        """Whether both sides trust each other now; if not yet, more must be fed. Raises Untrusted, or Refused if the other side hung up."""
         with self._lock:
             try:
                 self._state.do_handshake()
@@ -42,6 +47,8 @@ class TlsState:
                 raise Untrusted(
                     f"{self._name}: its certificate is not trusted ({error.verify_message}); check the CA and the address"
                 ) from None
+            except ssl.SSLEOFError:
+                raise Refused(f"{self._name}: {HUNG_UP}") from None
             except ssl.SSLError as error:
                 raise Untrusted(
                     f"{self._name}: the TLS handshake failed ({_reason(error)}); check the address and certificates"

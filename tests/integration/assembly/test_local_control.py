@@ -15,8 +15,9 @@ import pytest
 from sandpool.assembly.controllers import Telling
 from sandpool.assembly.data_dir import DataDir
 from sandpool.assembly.lifetimes import first_error
-from sandpool.assembly.local_cluster import LocalCluster, LocalOptions, serve
+from sandpool.assembly.local_cluster import LocalCluster, serve
 from sandpool.assembly.local_control import LocalControl
+from sandpool.assembly.local_options import LocalOptions
 from sandpool.kube.errors import SandpoolError
 from sandpool.local.api import LocalApi
 from sandpool.local.backends.base import Changed

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sandpool.assembly.data_dir import DataDir
-from sandpool.assembly.local_cluster import LocalCluster, LocalOptions, serve
+from sandpool.assembly.local_cluster import LocalCluster, serve
+from sandpool.assembly.local_options import LocalOptions
 from sandpool.cli import http
 from sandpool.kube.api import Api
 from sandpool.model.claim import SandboxClaim

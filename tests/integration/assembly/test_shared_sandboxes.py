@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sandpool.assembly.data_dir import DataDir
 from sandpool.assembly.first_pool import NO_POOLS
-from sandpool.assembly.local_cluster import LocalCluster, LocalOptions, serve
+from sandpool.assembly.local_cluster import LocalCluster, serve
+from sandpool.assembly.local_options import LocalOptions
 from sandpool.local.api import LocalApi
 from sandpool.local.objects.holdings import HoldingLimits
 from sandpool.model.kinds import CLAIMS, NAMESPACES, POOLS, SANDBOXES, TEMPLATES

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import shutil
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from sandpool.local.backends.base import Probe
+from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from support.kubelet_node import a_pod, condition
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
@@ -203,3 +206,33 @@ async def test_a_claim_is_kept_over_suspend_and_resume_and_goes_with_its_object(
     async with asyncio.timeout(10):
         while await mounting.volumes.claims():
             await asyncio.sleep(0.01)
+
+
+async def test_the_death_of_the_fork_server_is_no_crash_of_a_pod(mounting: PodsNode) -> None:
+    """Three times: a container that ended so often by itself would wait longer each time, and its pod would say so."""
+    node = mounting
+    seen: list[Body] = []
+
+    def watched(times: int) -> Any:
+        def check(pod: Body | None) -> bool:
+            seen.extend([pod] if pod is not None else [])
+            return bool(restarted(times)(pod))
+
+        return check
+
+    await node.create(a_pod(containers=[running("exec sleep 1000")]))
+    await node.until(ready)
+    for times in (1, 2, 3):
+        runtime = node.backend._runtime
+        assert isinstance(runtime, NamespacesRuntime)
+        server = await runtime._nursery.living_server()
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        found = await node.until(watched(times))
+        status = found["status"]["containerStatuses"][0]
+        ended = status["lastState"]["terminated"]
+        assert (status["restartCount"], ended["reason"], ended["exitCode"]) == (times, "SandboxLost", 137)
+        assert "fork-server" in ended["message"]
+    states = [status["state"] for pod in seen for status in pod["status"].get("containerStatuses", ())]
+    assert not [state for state in states if state.get("waiting", {}).get("reason") == "CrashLoopBackOff"]
+    assert not [reason for reason in node.heard.reasons() if reason == "BackOff"]

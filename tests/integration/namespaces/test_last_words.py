@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from sandpool.local.backends.namespaces.container import NamespaceContainer
+from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked import frames
 from sandpool.local.backends.runtime import Ended
 
@@ -30,7 +30,7 @@ async def test_last_words_count(said: list[frames.Message], ended: Ended | None)
         os.close(handle)
         for message in said:
             frames.send(its, message)
-        container = NamespaceContainer("main", ours, lambda: 0, lambda: "lost")
+        container = NamespaceContainer("main", ours, lambda: 0, lambda: Lost("lost"))
         await container.begin({"do": "container"}, [])
         found = await container.ended
     assert found == ended if ended is not None else found.code == 137

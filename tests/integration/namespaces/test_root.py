@@ -156,7 +156,9 @@ async def test_control_groups_of_a_dead_process_are_taken_away(bench: Bench, tmp
     probed = [path.parents[1].with_name(f"{cgroups.name}-probe") for path in left]
     for path in probed:
         path.mkdir()
-    await NamespacesRuntime(tmp_path / "other", installation=cgroups.name.removeprefix("sandpool-")).open()
+    other = NamespacesRuntime(tmp_path / "other", installation=cgroups.name.removeprefix("sandpool-"))
+    await other.open()
+    await other._nursery.prepared()
     assert not any(path.exists() for path in (*left, *probed))
     for path in left:
         path.mkdir(parents=True)
@@ -178,12 +180,11 @@ async def test_what_was_made_is_gone_after_close(tmp_path: Path) -> None:
 
 async def test_an_opening_that_is_given_up_leaves_no_control_group(tmp_path: Path) -> None:
     name = f"given{os.getpid()}"
-    opening = asyncio.create_task(NamespacesRuntime(tmp_path / "runtime", installation=name).open())
+    runtime = NamespacesRuntime(tmp_path / "runtime", installation=name)
+    await runtime.open()
     while not _groups(name):
         await asyncio.sleep(0)
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
+    await runtime.close()
     assert _groups(name) == []
 
 

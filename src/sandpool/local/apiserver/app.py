@@ -11,7 +11,7 @@ from logging import DEBUG, getLogger
 from time import perf_counter
 from typing import Final
 
-from sandpool.kube.errors import ApiError, BadRequest, InternalError
+from sandpool.kube.errors import ApiError, BadRequest, InternalError, Unavailable
 from sandpool.local.apiserver.answer import of_error
 from sandpool.local.apiserver.authenticate import Authenticator
 from sandpool.local.apiserver.authorise import authorise, open_to_all
@@ -19,6 +19,7 @@ from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.dispatch import Dispatcher
 from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.identity import ADMIN, ANONYMOUS
+from sandpool.local.apiserver.limits import Memory
 from sandpool.local.apiserver.request import parse_query, parse_request
 from sandpool.local.apiserver.routes import Routes
 from sandpool.loop.seats import Seats
@@ -31,17 +32,26 @@ _logs = getLogger(__name__).isEnabledFor
 STREAMED: Final = frozenset({"attach", "exec", "log", "portforward"})
 """What lasts as long as its user likes: how long says nothing about the server, so only the time until it begins counts."""
 BROKEN: Final = "Internal error occurred: the server's log says more"
+NO_MEMORY: Final = "the server is out of memory, please try again later"
+NO_MEMORY_RETRY: Final = 2  # seconds
 
 
 class App:
     def __init__(
-        self, routes: Routes, authenticator: Authenticator, dispatcher: Dispatcher, seats: Seats, metrics: Metrics
+        self,
+        routes: Routes,
+        authenticator: Authenticator,
+        dispatcher: Dispatcher,
+        seats: Seats,
+        metrics: Metrics,
+        memory: Memory,
     ) -> None:
         self._routes = routes
         self._authenticate = authenticator.authenticate
         self._handler = dispatcher.handler
         self._seats = seats
         self._metrics = metrics
+        self._memory = memory
 
     async def serve(self, exchange: Exchange) -> None:
         """From the request to the last byte of its answer. Its tenant has one seat less for as long, or until a stream begins."""
@@ -69,8 +79,7 @@ class App:
         except asyncio.CancelledError:
             reply = of_error(InternalError("the server stopped before the request was served"))
         except Exception as error:
-            log.error("a request failed", exc=error, method=exchange.method, path=exchange.path)
-            reply = of_error(InternalError(BROKEN))
+            reply = of_error(self._unexpected(error, exchange))
         if _logs(DEBUG):
             log.debug("request", method=exchange.method, path=exchange.path, code=reply.status)
         if lasting:
@@ -82,8 +91,7 @@ class App:
         except asyncio.CancelledError:  # the server stops, and has waited for long enough
             exchange.abandon()
         except Exception as error:
-            log.error("an answer could not be completed", exc=error, method=exchange.method, path=exchange.path)
-            await _give_up(exchange)
+            await self._give_up(error, exchange)
         finally:
             if exchange.seated:
                 exchange.seated = False
@@ -91,9 +99,28 @@ class App:
         if not lasting:
             self._metrics.served(verb, resource, reply.status, perf_counter() - began)
 
+    def _unexpected(self, error: Exception, exchange: Exchange) -> ApiError:
+        if self._memory.noticed(error):
+            return Unavailable(NO_MEMORY, retry_after=NO_MEMORY_RETRY)
+        log.error("a request failed", exc=error, method=exchange.method, path=exchange.path)
+        return InternalError(BROKEN)
+
+    async def _give_up(self, error: Exception, exchange: Exchange) -> None:
+        """To an answer that could not be completed: another one in its place, if nothing of it was sent."""
+        if self._memory.noticed(error):
+            try:
+                await _instead(Unavailable(NO_MEMORY, retry_after=NO_MEMORY_RETRY), exchange)
+            except MemoryError:
+                exchange.abandon()  # the client sees a connection that was closed, and tries again
+            return
+        log.error("an answer could not be completed", exc=error, method=exchange.method, path=exchange.path)
+        await _instead(InternalError(BROKEN), exchange)
+
     def _call(self, exchange: Exchange) -> Call:
-        params = parse_query(exchange.query) if exchange.query else {}
         path = exchange.path
+        if self._memory.short and not open_to_all(path):
+            raise Unavailable(NO_MEMORY, retry_after=NO_MEMORY_RETRY)
+        params = parse_query(exchange.query) if exchange.query else {}
         info = parse_request(exchange.method, path, params, self._routes)
         token = exchange.header.get(b"authorization")
         if token is None and open_to_all(path):
@@ -104,8 +131,8 @@ class App:
         return Call(info, user, params, exchange)
 
 
-async def _give_up(exchange: Exchange) -> None:
+async def _instead(error: ApiError, exchange: Exchange) -> None:
     if exchange.begun:
         exchange.abandon()
     else:
-        await of_error(InternalError(BROKEN)).deliver(exchange)
+        await of_error(error).deliver(exchange)

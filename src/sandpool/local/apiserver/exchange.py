@@ -244,7 +244,12 @@ class Exchange:
         close = b"" if self.keep else _CLOSE
         length = b"content-length: %d\r\n" % len(body) if status != HTTPStatus.NOT_MODIFIED else b""
         head = (STATUS_LINE[status], line.house.date, lines, length, close, b"" if self.method == "HEAD" else body)
-        line.transport.write(b"%b%b%b%b%b\r\n%b" % head)
+        try:
+            whole = b"%b%b%b%b%b\r\n%b" % head
+        except MemoryError:
+            self.begun = False  # a shorter one may be possible
+            raise
+        line.transport.write(whole)
         if line.flow.write_paused and not self.keep:
             await self.drain()
         self._end()

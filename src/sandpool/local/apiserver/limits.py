@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,25 @@ class Limits:
     watch_shortest: float = 1800.0  # a watch that names no timeout ends at random between these
     watch_longest: float = 3600.0
     bookmark_every: float = 60.0
+
+
+class Memory(Protocol):
+    """Who knows how much memory there is."""
+
+    @property
+    def short(self) -> bool:
+        """Too little to begin anything with: requests are refused."""
+        ...
+
+    def noticed(self, error: BaseException) -> bool:
+        """Told of what failed unexpectedly; whether lack of memory made it fail."""
+        ...
+
+
+class PlentyOfMemory:
+    """Nobody looks."""
+
+    short = False
+
+    def noticed(self, error: BaseException) -> bool:
+        return isinstance(error, MemoryError)

@@ -29,7 +29,7 @@ from sandpool.local.apiserver.handlers.token_request import TokenRequests
 from sandpool.local.apiserver.handlers.usage import UsagePages
 from sandpool.local.apiserver.handlers.watch import Watches
 from sandpool.local.apiserver.handlers.write import Writes
-from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.limits import Limits, Memory, PlentyOfMemory
 from sandpool.local.apiserver.openapi.pages import OpenApi
 from sandpool.local.apiserver.owners import Owners
 from sandpool.local.apiserver.routes import Routes
@@ -66,6 +66,7 @@ class ServerOptions:
     checks: dict[str, Check] = field(default_factory=dict)  # what readyz asks, by name
     actions: dict[str, Action] = field(default_factory=dict)  # what the admin may POST to, by path
     usage: Usage | None = None  # what pods use; None: nobody measures here, and metrics.k8s.io is not served
+    memory: Memory = field(default_factory=PlentyOfMemory)
     stories: Stories | None = None  # what is remembered of an object, as Story.of; None: nothing is remembered here
 
 
@@ -152,7 +153,7 @@ class ApiServer:
         authenticator = Authenticator(
             self._access.admin_token, self._access.signing_key, objects, lambda: options.now().timestamp()
         )
-        return App(routes, authenticator, dispatcher, self._seats, self._metrics)
+        return App(routes, authenticator, dispatcher, self._seats, self._metrics, options.memory)
 
     def _sweep(self) -> None:
         """Again and again: a fresh Date header, and an end to connections that take too long."""

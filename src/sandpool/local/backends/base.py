@@ -178,6 +178,9 @@ class Exit:
 
 State = Waiting | Started | Exit
 
+SANDBOX_LOST = "SandboxLost"
+"""The reason of an end that was not the container's own doing: what holds all sandboxes has ended, and they with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunningContainer:
@@ -187,6 +190,7 @@ class RunningContainer:
     restarts: int = 0
     last: Exit | None = None  # how the run before this one ended
     image_id: str = ""  # what the image turned out to be
+    spared: int = 0  # of its restarts those after an end that was not its own doing: they are not held against it
 
 
 @dataclass(frozen=True, slots=True)

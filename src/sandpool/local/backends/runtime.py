@@ -120,6 +120,7 @@ class Ended:
     signal: int = 0
     oom: bool = False
     message: str = ""
+    lost: bool = False  # not its own doing: what holds all sandboxes has ended
 
 
 class Task(Protocol):

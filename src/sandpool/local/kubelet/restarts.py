@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, Waiting
+from sandpool.local.backends.base import SANDBOX_LOST, Exit, Running, RunningContainer, Started, Waiting
 from sandpool.local.kubelet.options import Pace
 from sandpool.local.kubelet.pods import NodePodSpec
 
@@ -29,11 +29,13 @@ def restarts(policy: str, end: Exit) -> bool:
 
 
 def delay(container: RunningContainer, end: Exit, pace: Pace) -> float:
-    """Seconds between this end and the next start. The first restart is at once, like one after a long good run."""
+    """Seconds between this end and the next start. The first restart is at once, like one after a long good run, and like one
+    after an end that was not the container's own doing; such ends are not counted later either."""
     ran = (end.at - end.started_at).total_seconds() if end.started_at is not None else 0.0
-    if container.restarts == 0 or ran >= pace.forgiven:
+    crashes = container.restarts - container.spared
+    if crashes <= 0 or ran >= pace.forgiven or end.reason == SANDBOX_LOST:
         return 0.0
-    return min(pace.longest_restart, pace.first_restart * 2.0 ** min(container.restarts - 1, _MOST_DOUBLINGS))
+    return min(pace.longest_restart, pace.first_restart * 2.0 ** min(crashes - 1, _MOST_DOUBLINGS))
 
 
 def due_at(container: RunningContainer, end: Exit, pace: Pace) -> datetime:
@@ -53,14 +55,18 @@ def gone_on(was: Running, spec: NodePodSpec, now: datetime) -> Running:
 
 
 def _again(container: RunningContainer, policy: str, now: datetime) -> RunningContainer:
+    spared = container.spared
     match container.state:
         case Started(at):
             end = lost(at, now)
+            spared = (
+                container.restarts + 1
+            )  # it ran well, and nobody knows any more which of its ends were its own doing
         case Exit() as end if restarts(policy, end):
             pass
         case _:
             return container
-    return replace(container, state=Waiting(), restarts=container.restarts + 1, last=end)
+    return replace(container, state=Waiting(), restarts=container.restarts + 1, last=end, spared=spared)
 
 
 def lost(started_at: datetime | None, now: datetime) -> Exit:

@@ -6,12 +6,14 @@ When no slot is free it stops accepting: whoever comes then waits in the kernel,
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sandpool.local.network.flow import prompt
 from sandpool.local.network.slots import Slots
+from sandpool.loop import descriptors
 from sandpool.loop.clock import Clock, Timer
 from sandpool.telemetry.log import logger
 
@@ -73,10 +75,16 @@ class Acceptor:
                 if not isinstance(error, (BlockingIOError, InterruptedError, ConnectionAbortedError)):
                     self._rest(error)
                 return
+            if descriptors.scarce(connection.fileno()):
+                connection.close()
+                self._slots.give_back()
+                self._rest()
+                return
             self._start(connection)
 
-    def _rest(self, error: OSError) -> None:
-        log.warning("cannot accept a connection", cause=str(error))
+    def _rest(self, error: OSError | None = None) -> None:
+        few = error is None or error.errno in (errno.EMFILE, errno.ENFILE)
+        log.warning("cannot accept a connection", cause=descriptors.told() if few else str(error))
         self._loop.remove_reader(self._listener)
         self._resting = self._clock.call_later(_REST, self._listen)
 

@@ -41,7 +41,14 @@ from sandpool.local.objects.outright import JointWrite
 from sandpool.local.objects.owners import settle_owners
 from sandpool.local.objects.patching import check_type, patched
 from sandpool.local.objects.placing import Placing
-from sandpool.local.objects.prepare import check_kind, check_names, settle_namespace, stamp
+from sandpool.local.objects.prepare import (
+    check_kind,
+    check_names,
+    check_subresource,
+    check_uid,
+    settle_namespace,
+    stamp,
+)
 from sandpool.local.objects.quota.ledger import Quotas
 from sandpool.local.objects.room import Room
 from sandpool.local.objects.scaling import scale_of, scaled
@@ -96,7 +103,7 @@ class Objects:
         record = self._store.get(key_of(resource, namespace, name))
         if record is None:
             raise refusals.not_found(resource, name)
-        _check_subresource(resource, subresource)
+        check_subresource(resource, subresource)
         return _window(resource, record) if subresource == "scale" else record
 
     def list(self, resource: AnyResource, namespace: str, query: ListQuery = ListQuery()) -> Listed:
@@ -197,7 +204,7 @@ class Objects:
         options: WriteOptions = WriteOptions(),
         subresource: str = "",
     ) -> Written:
-        _check_subresource(resource, subresource)
+        check_subresource(resource, subresource)
         try:
             check_names(resource, metadata_of(body), namespace, name)
         except Malformed:
@@ -210,7 +217,7 @@ class Objects:
             raise await self._absent(resource, namespace, name)
         try:
             old = decode(record)
-            _check_uid(resource, name, old, body)
+            check_uid(resource, name, old, body)
             if subresource == "scale":
                 new = scaled(resource, old, body, name, patched=False)
             else:
@@ -246,7 +253,7 @@ class Objects:
         subresource: str = "",
     ) -> Written:
         if subresource:
-            _check_subresource(resource, subresource)
+            check_subresource(resource, subresource)
         check_type(resource, patch, subresource)
         record = self._store.newest(key_of(resource, namespace, name))
         if record is None:
@@ -375,24 +382,6 @@ class Objects:
     async def _absent(self, resource: AnyResource, namespace: str, name: str) -> ApiError:
         await self._log.settled(key_of(resource, namespace, name))
         return refusals.not_found(resource, name)
-
-
-def _check_subresource(resource: AnyResource, subresource: str) -> None:
-    served = (
-        not subresource
-        or (subresource == "status" and resource.has_status)
-        or (subresource == "scale" and resource.scale is not None)
-        or (subresource == "finalize" and resource == kinds.NAMESPACES)
-    )
-    if not served:
-        raise refusals.no_subresource()
-
-
-def _check_uid(resource: AnyResource, name: str, old: Document, body: Document) -> None:
-    """A PUT that names a uid means that object and no other of its name."""
-    asked = text_of(metadata_of(body), "uid")
-    if asked and asked != old["metadata"]["uid"]:
-        raise refusals.other_uid(resource, name, asked, old["metadata"]["uid"])
 
 
 def _preview(record: Record, document: Document) -> Record:

@@ -7,8 +7,9 @@ from typing import Any
 
 from sandpool.kube.errors import BadRequest
 from sandpool.local.objects import refusals
-from sandpool.local.objects.document import Document, text_of
+from sandpool.local.objects.document import Document, metadata_of, text_of
 from sandpool.local.objects.strategy import Strategy
+from sandpool.model import kinds
 from sandpool.model.resource import Resource
 from sandpool.model.times import seconds
 
@@ -53,3 +54,21 @@ def stamp(strategy: Strategy, metadata: Document, *, uid: str, now: datetime) ->
     metadata["creationTimestamp"] = seconds(now)
     if strategy.generation:
         metadata["generation"] = 1
+
+
+def check_subresource(resource: Resource[Any], subresource: str) -> None:
+    served = (
+        not subresource
+        or (subresource == "status" and resource.has_status)
+        or (subresource == "scale" and resource.scale is not None)
+        or (subresource == "finalize" and resource == kinds.NAMESPACES)
+    )
+    if not served:
+        raise refusals.no_subresource()
+
+
+def check_uid(resource: Resource[Any], name: str, old: Document, body: Document) -> None:
+    """A PUT that names a uid means that object and no other of its name."""
+    asked = text_of(metadata_of(body), "uid")
+    if asked and asked != old["metadata"]["uid"]:
+        raise refusals.other_uid(resource, name, asked, old["metadata"]["uid"])

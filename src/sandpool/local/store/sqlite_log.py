@@ -105,6 +105,8 @@ class SqliteLog:
     def _run(self) -> None:
         try:
             self._writer.run(self._committed, self._failed)
+        except Exception as error:  # such as no memory: nobody would ever hear of what waits
+            self._failed(error)
         finally:
             self._checkpointer.close()
             self._marker.close()
@@ -130,7 +132,7 @@ class SqliteLog:
     def _fail(self, error: Exception) -> None:
         """Nothing handed over up to now will be committed; what is appended from now on is new."""
         code = getattr(error, "sqlite_errorcode", None)
-        failure = StoreFailed(f"{self._path}: a commit failed ({error}); {_advice(code)}")
+        failure = StoreFailed(f"{self._path}: a commit failed ({str(error) or type(error).__name__}); {_advice(code)}")
         failure.__cause__ = error
         if str(error) != self._told:  # on a full disk every commit fails, and the log may be on that disk
             self._told = str(error)

@@ -20,7 +20,7 @@ from sandpool.kube.errors import Refused, Unreachable
 from sandpool.sdk.deadline import Deadline, left
 from sandpool.sdk.errors import TimedOut
 from sandpool.sdk.origin import Origin
-from sandpool.sdk.tls import TlsState
+from sandpool.sdk.tls import HUNG_UP, TlsState
 
 T = TypeVar("T")
 Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
@@ -98,7 +98,7 @@ class Transport:
         except BaseException as error:
             line.close()
             if isinstance(error, Unreachable) and not isinstance(error, Refused):
-                raise Refused(f"{error} during the TLS handshake; is this the right port?") from None
+                raise Refused(f"{name}: {HUNG_UP} ({error})") from None
             raise
         return line
 

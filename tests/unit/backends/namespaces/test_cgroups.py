@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.local.backends.namespaces import cgroups
-from sandpool.local.backends.namespaces.cgroups import Place
+from sandpool.local.backends.namespaces.hierarchies import Place, locate, parse_membership, parse_mounts
 from sandpool.local.backends.runtime import Bandwidth, Limits
 
 HYBRID = """
@@ -60,7 +60,7 @@ NO_FREEZE = "30 24 0:26 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n
 def test_controllers_are_found_where_they_are(
     mounts: str, own: str, offered: frozenset[str], found: dict[str, Place]
 ) -> None:
-    assert cgroups.locate(cgroups.parse_mounts(mounts), cgroups.parse_membership(own), offered) == found
+    assert locate(parse_mounts(mounts), parse_membership(own), offered) == found
 
 
 LIMITS = Limits(cpu=0.5, memory=1000, pids=7, io=Bandwidth("8:0", 50))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandpool.local.backends.namespaces.container import NamespaceContainer
+from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked import frames
 from sandpool.local.errors import NodeError
 
@@ -19,7 +19,7 @@ def a_container() -> Iterator[tuple[NamespaceContainer, socket.socket]]:
     """One that was told to get boxd ready, and boxd's end of the channel."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
-        container = NamespaceContainer("main", ours, lambda: 0, lambda: "")
+        container = NamespaceContainer("main", ours, lambda: 0, lambda: Lost(""))
         container._send_order({"do": "container", "served": True}, [])
         received = frames.receive(its)
         assert received is not None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FILES = 8
+"""Open files that one stream takes, roughly: its connection, three pipes and what carries them."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
@@ -18,3 +21,8 @@ class StreamLimits:
     linger: float = 5.0  # seconds for the client to close after the end
     first_line: float = 1.0  # seconds that a log may take to begin before the answer begins without it
     ports: int = 32  # of one port-forward over channels
+
+
+def for_files(files: int) -> StreamLimits:
+    """No more streams than half of so many open files are enough for."""
+    return StreamLimits(connections=max(8, min(2_000, files // 2 // FILES)))

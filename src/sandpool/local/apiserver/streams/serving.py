@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Generic
 
-from sandpool.kube.errors import BadRequest, TooManyRequests
+from sandpool.kube.errors import BadRequest, TooManyRequests, Unavailable
 from sandpool.local.apiserver.answer import Reply
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.exchange import Exchange, Upgrade
@@ -47,6 +47,7 @@ from sandpool.local.apiserver.streams.upgrade import (
 )
 from sandpool.local.apiserver.streams.websocket.connection import Tunnel, WebSocket
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 from sandpool.loop.shares import Shares
 from sandpool.model.metadata import Uid
 
@@ -75,6 +76,8 @@ class PodStreams(Generic[C]):
         tenant = call.user.tenant
         if not self.shares.fits(tenant):
             raise TooManyRequests(_words(self.shares, tenant), retry_after=1)
+        if descriptors.few_left():  # the last open files are not for streams
+            raise Unavailable(descriptors.told(), retry_after=5)
         asked = view(pod)
         reply = self._log(call, asked) if call.info.subresource == "log" else self._upgraded(call, asked)
         return _Counted(self.shares, tenant, reply)

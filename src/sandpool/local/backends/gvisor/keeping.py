@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from sandpool.local.backends.namespaces.channel import Channel
-from sandpool.local.backends.namespaces.forked.frames import Message, Refused
+from sandpool.local.backends.namespaces.forked.frames import Message, Refused, words
 from sandpool.local.backends.namespaces.handle import Handle
 from sandpool.local.backends.namespaces.server import as_error, close
 from sandpool.local.errors import NodeError
@@ -54,7 +54,7 @@ class Keeper:
             if isinstance(error, TimeoutError):
                 raise NodeError("Gvisor", f"the sandbox did not start in {PATIENCE:.0f} s; try again") from None
             if isinstance(error, Refused | OSError):
-                raise NodeError("Gvisor", f"the sandbox cannot be started: {error}") from error
+                raise NodeError("Gvisor", f"the sandbox cannot be started: {words(error)}") from error
             raise
 
     async def end(self) -> None:
@@ -70,7 +70,7 @@ class Keeper:
         try:
             self._channel.send({**order, "id": number}, files)
         except (Refused, OSError) as error:
-            raise NodeError("SandboxGone", f"the sandbox has ended or cannot be asked: {error}") from error
+            raise NodeError("SandboxGone", f"the sandbox has ended or cannot be asked: {words(error)}") from error
         self._answers[number] = answer
         return answer
 

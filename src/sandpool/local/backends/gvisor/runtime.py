@@ -14,14 +14,19 @@ from pathlib import Path
 from sandpool.local.backends.base import Probe
 from sandpool.local.backends.gvisor import binary, probing
 from sandpool.local.backends.gvisor.sandbox import GvisorSandbox, Machine
-from sandpool.local.backends.namespaces.cgroups import Cgroups
-from sandpool.local.backends.namespaces.nursery import Nursery
+from sandpool.local.backends.namespaces.nursery import PROBE, Nursery, groups_of_probe
+from sandpool.local.backends.namespaces.remembered import remembering
 from sandpool.local.backends.namespaces.server import isolated
 from sandpool.local.backends.runtime import Limits, SandboxPlan, without
 from sandpool.local.errors import NodeError
 
 VARIABLE = "SANDPOOL_RUNSC"
 ENTRY = isolated("from sandpool.local.backends.gvisor.forked.entry import main; main()")
+
+
+def gvisor(installation: str) -> str:
+    """Its control groups and ids are not those of the runtime `namespaces`."""
+    return f"gvisor-{installation}"
 
 
 class GvisorRuntime:
@@ -38,7 +43,7 @@ class GvisorRuntime:
         self._probing = asyncio.Lock()
         ranged = os.geteuid() == 0
         self._nursery: Nursery[GvisorSandbox] = Nursery(
-            folder, f"gvisor-{installation}", ENTRY, ranged=ranged, io_rate=io_rate
+            folder, gvisor(installation), ENTRY, ranged=ranged, io_rate=io_rate
         )
         self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged)
         self._runsc: binary.Runsc | None = None
@@ -54,24 +59,34 @@ class GvisorRuntime:
 
     async def open(self) -> None:
         self._runsc = await binary.ask(self._given)
-        async with self._probing:
-            Cgroups(f"{self._nursery.cgroups.name}-probe").sweep()  # of a process that died while it probed
+        async with self._probing:  # of a process that died while it probed
+            await asyncio.to_thread(groups_of_probe(gvisor(self._installation), self._folder).sweep)
         await self._nursery.open()
 
     async def close(self) -> None:
         await self._nursery.close()
 
     async def probe(self) -> Probe:
+        try:
+            program = binary.find(self._given)
+            facts = {
+                "runsc": f"{program} {program.stat().st_mtime_ns} {program.stat().st_size}",
+                "io": str(self._io_rate),
+            }
+        except (NodeError, OSError):
+            facts = {}  # the probe says what is wrong with it
         async with self._probing:
-            own = GvisorRuntime(
-                self._folder / "probe", installation=f"{self._installation}-probe", runsc=self._given,
-                io_rate=self._io_rate,
-            )  # fmt: skip
-            folder = self._folder / "probe" / "sandbox"
-            try:
-                return await probing.probe(own, folder, lambda: frozenset(own._nursery.cgroups.places))
-            finally:
-                await asyncio.to_thread(shutil.rmtree, self._folder / "probe", ignore_errors=True)
+            return await remembering(self._folder, facts, self._probe)
+
+    async def _probe(self) -> Probe:
+        own = GvisorRuntime(
+            self._folder / PROBE, installation=f"{self._installation}-{PROBE}", runsc=self._given, io_rate=self._io_rate
+        )
+        folder = self._folder / PROBE / "sandbox"
+        try:
+            return await probing.probe(own, folder, lambda: frozenset(own._nursery.cgroups.places))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, self._folder / PROBE, ignore_errors=True)
 
     async def create(self, plan: SandboxPlan) -> GvisorSandbox:
         if self._runsc is None:

@@ -20,7 +20,7 @@ from sandpool.local.backends.namespaces import freezing
 from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
 from sandpool.local.backends.namespaces.forked.frames import Message
 from sandpool.local.backends.namespaces.looking import descending, measured
-from sandpool.local.backends.namespaces.server import ForkServer, close
+from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
 from sandpool.local.backends.runtime import ContainerPlan, Ended, Limits, SandboxPlan, Stdio
 from sandpool.local.errors import NodeError
 
@@ -56,6 +56,7 @@ class GvisorSandbox:
         self._machine = machine
         self._runsc = runsc
         self._runtime = runtime
+        self._server = server
         self._keeper = Keeper(server.worker(), self._told, self._lost)
         self._egress: socket.socket | None = None
         self._tasks: dict[int, GvisorTask] = {}
@@ -163,9 +164,10 @@ class GvisorSandbox:
     def _lost(self) -> None:
         """The kernel of the sandbox has ended, and all with it."""
         oom = self.ooms() > self._ooms
+        with_all = not oom and not self._server.alive
         why = lost_by(oom=oom, pids=self._machine.cgroups.refused_processes(self.plan.id) > 0)
         for task in list(self._tasks.values()):
-            task.finish(Ended(LOST, 9, oom, why))
+            task.finish(Ended(LOST, 9, oom, ALL_LOST if with_all else why, lost=with_all))
 
     async def dial(self, port: int) -> socket.socket:
         self._living()

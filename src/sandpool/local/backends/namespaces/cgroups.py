@@ -1,4 +1,4 @@
-"""Where this machine keeps its control groups, and what is written there. Decisions are pure; `Cgroups` reads and writes.
+"""The control groups of sandboxes, and what is written there. Decisions are pure; `Cgroups` reads and writes.
 
 Controllers may be on version 1, on version 2 or some here, some there; each is taken where it is, below the group that this
 process itself is in. What cannot be written is not enforced, and is told.
@@ -17,88 +17,25 @@ from sandpool.local.backends.namespaces.forked.cgroup_files import Group, Settin
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.processes import descendants, listed
 from sandpool.local.backends.namespaces.forked.removal import remove_cgroups
+from sandpool.local.backends.namespaces.group_journal import GroupJournal, ours, remove_empty
+from sandpool.local.backends.namespaces.hierarchies import (
+    ACCOUNTING,
+    IO,
+    UNIFIED,
+    Place,
+    locate,
+    parse_membership,
+    parse_mounts,
+)
 from sandpool.local.backends.runtime import Bandwidth, Limits
 from sandpool.local.errors import NodeError
 
 PERIOD = 100_000
 LEAST_QUOTA = 1_000
-IO, BLOCK_IO = "io", "blkio"  # as version 2 and version 1 call it
-LIMITING = ("memory", "cpu", "pids", IO)
-FREEZER, UNIFIED, ACCOUNTING = "freezer", "unified", "cpuacct"
-WANTED = (*LIMITING, FREEZER, ACCOUNTING, BLOCK_IO)
 # Version 1 counts the buffers of sockets apart from all other memory, and only where they have a limit.
 SOCKETS = "memory.kmem.tcp.limit_in_bytes"
 SOCKET_PART, LEAST_SOCKET_BYTES, DEFAULT_SOCKET_BYTES = 8, 8 << 20, 256 << 20
 ASIDE = "-main"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The group of this process on the hierarchy that has a controller."""
-
-    version: int
-    folder: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
-    version: int
-    controllers: frozenset[str]
-    root: str  # what of it is mounted
-    folder: str  # where
-
-
-def parse_mounts(mountinfo: str) -> list[Hierarchy]:
-    found = []
-    for line in mountinfo.splitlines():
-        fields, dash, rest = line.partition(" - ")
-        kind, *_ = rest.split(" ")
-        if not dash or kind not in ("cgroup", "cgroup2"):
-            continue
-        _, _, _, root, folder, *_ = fields.split(" ")
-        options = frozenset(rest.split(" ")[-1].split(","))
-        found.append(
-            Hierarchy(1 if kind == "cgroup" else 2, options if kind == "cgroup" else frozenset(), root, folder)
-        )
-    return found
-
-
-def parse_membership(text: str) -> dict[str, str]:
-    """The group of a process by controller; version 2 under the empty name."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        for name in controllers.split(","):
-            found[name] = path
-    return found
-
-
-def below(hierarchy: Hierarchy, path: str) -> str:
-    """The folder of a group; outside of what is mounted, the best that can be had is all that is."""
-    root = hierarchy.root.rstrip("/")
-    inside = path.removeprefix(root) if path == root or path.startswith(f"{root}/") else ""
-    return hierarchy.folder + inside.rstrip("/")
-
-
-def locate(
-    hierarchies: Sequence[Hierarchy], membership: Mapping[str, str], unified: frozenset[str]
-) -> dict[str, Place]:
-    """The place of each controller; `unified` are those that version 2 offers there. And of version 2 itself, which can freeze
-    and kill without any."""
-    found: dict[str, Place] = {}
-    for hierarchy in hierarchies:
-        if hierarchy.version == 2:
-            place = Place(2, below(hierarchy, membership.get("", "/")))
-            found[UNIFIED] = place
-            found |= {name: place for name in LIMITING if name in unified}
-        else:
-            for name in hierarchy.controllers & set(WANTED):
-                found[IO if name == BLOCK_IO else name] = Place(1, below(hierarchy, membership.get(name, "/")))
-    if UNIFIED in found:
-        found.pop(FREEZER, None)
-        found.pop(ACCOUNTING, None)
-    return found
 
 
 def settings(version: int, controller: str, limits: Limits) -> list[Setting]:
@@ -226,9 +163,11 @@ def step_aside(folder: str, leaf: str) -> None:
 
 @dataclass(slots=True)
 class Cgroups:
-    """The groups of one installation. `places` are the parents of its sandboxes' groups, by controller."""
+    """The groups of one installation. `places` are the parents of its sandboxes' groups, by controller; `journal` is where they are
+    written down for those who come after this process."""
 
     name: str
+    journal: GroupJournal | None = None
     places: dict[str, Place] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     io: Bandwidth | None = None  # of each sandbox
@@ -241,7 +180,14 @@ class Cgroups:
         if not self._uses_io and (place := located.pop(IO, None)) is not None:
             with contextlib.suppress(Refused):  # of a process that did use it
                 remove_cgroups([f"{place.folder}/{self.name}"])
-        for folder, here in folders(located).items():
+        used = folders(located)
+        parents = [f"{folder}/{self.name}" for folder in used]
+        self._remember(parents)
+        try:
+            self.remove_left(but=parents)
+        except Refused as refused:
+            raise NodeError(refused.reason, refused.message) from refused
+        for folder, here in used.items():
             if self._open_parent(folder, here):
                 self._limit(here, limits)
         self._check_io()
@@ -268,6 +214,31 @@ class Cgroups:
         for folder in folders(self._located()):
             with contextlib.suppress(Refused):
                 remove_cgroups([f"{folder}/{self.name}"])
+        with contextlib.suppress(Refused):
+            self.remove_left()
+
+    def left(self) -> list[str]:
+        """The groups of earlier processes that are still there, wherever those ran, by what they wrote down."""
+        return self._written_down(self.name)
+
+    def remove_left(self, but: Sequence[str] = ()) -> None:
+        """With whoever is still in them. Refused if one stays; what is gone is forgotten."""
+        if self.journal is None:
+            return
+        remove_cgroups([path for path in self.left() if path not in but])
+        aside = f"{self.name}{ASIDE}"
+        remove_empty(self._written_down(aside))  # this process, or whoever started the earlier one, may be there
+        self.journal.keep([*but, *self._written_down(aside)])
+
+    def _written_down(self, name: str) -> list[str]:
+        if self.journal is None:
+            return []
+        mounted = [hierarchy.folder for hierarchy in parse_mounts(read("/proc/self/mountinfo"))]
+        return [path for path in ours(self.journal.read(), name, mounted) if os.path.isdir(path)]
+
+    def _remember(self, paths: Sequence[str]) -> None:
+        if self.journal is not None:
+            self.journal.add(paths)
 
     def _located(self) -> dict[str, Place]:
         hierarchies, membership = (
@@ -307,7 +278,9 @@ class Cgroups:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            step_aside(folder, f"{folder}/{self.name}{ASIDE}")
+            leaf = f"{folder}/{self.name}{ASIDE}"
+            self._remember([leaf])
+            step_aside(folder, leaf)
             write(f"{folder}/cgroup.subtree_control", f"+{name}")
 
     def _open_parent(self, folder: str, here: Mapping[str, Place]) -> bool:

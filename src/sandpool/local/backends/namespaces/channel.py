@@ -35,6 +35,18 @@ class Channel:
     def open(self) -> bool:
         return self._open
 
+    @property
+    def ended(self) -> bool:
+        """Whether the other side has hung up, also if that was not heard of yet."""
+        if not self._open:
+            return True
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+
     def send(self, message: Message, files: Sequence[int] = ()) -> None:
         """The files are copied; the caller still owns its own. Refused if the message is too long or the channel is ended."""
         if not self._open:

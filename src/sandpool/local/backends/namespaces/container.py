@@ -7,20 +7,29 @@ import itertools
 import os
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sandpool.local.backends.base import Unsupported
 from sandpool.local.backends.namespaces import orders
 from sandpool.local.backends.namespaces.channel import Channel
 from sandpool.local.backends.namespaces.forked import frames
-from sandpool.local.backends.namespaces.forked.frames import Message, Refused
+from sandpool.local.backends.namespaces.forked.frames import Message, Refused, words
 from sandpool.local.backends.namespaces.forked.init import MAIN
 from sandpool.local.backends.namespaces.handle import Handle
-from sandpool.local.backends.namespaces.server import as_error, close
+from sandpool.local.backends.namespaces.server import as_error, close, pair
 from sandpool.local.backends.runtime import Ended, ExecPlan, Stdio
 from sandpool.local.errors import NodeError
 
 PATIENCE = 60.0
 LOST = 137
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Why a container is gone of whose end nothing was heard."""
+
+    message: str
+    with_all: bool = False  # and with it all others: it is not the container's doing
 
 
 def as_ended(status: object, *, oom: bool = False) -> Ended:
@@ -77,7 +86,7 @@ class NamespaceContainer(Command):
     """`ooms` counts the processes that the container's memory limit has ended so far; `why` says what ended it if it did not
     end by itself."""
 
-    def __init__(self, name: str, sock: socket.socket, ooms: Callable[[], int], why: Callable[[], str]) -> None:
+    def __init__(self, name: str, sock: socket.socket, ooms: Callable[[], int], why: Callable[[], Lost]) -> None:
         super().__init__(MAIN, self._request)
         self.name = name
         self.paused = False
@@ -110,7 +119,7 @@ class NamespaceContainer(Command):
                     "CreateContainerError", f"container {self.name!r} did not start in {PATIENCE:.0f} s"
                 ) from None
             if isinstance(error, Refused | OSError):
-                raise NodeError("CreateContainerError", f"container {self.name!r}: {error}") from error
+                raise NodeError("CreateContainerError", f"container {self.name!r}: {words(error)}") from error
             raise
         self.give_terminal(given)
 
@@ -169,7 +178,7 @@ class NamespaceContainer(Command):
 
     async def connect(self) -> socket.socket:
         self._awake()
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, its = pair(socket.SOCK_STREAM)
         ours.setblocking(False)
         with its:
             try:
@@ -237,7 +246,9 @@ class NamespaceContainer(Command):
         try:
             self._channel.send({**message, "id": number}, files)
         except (Refused, OSError) as error:
-            raise NodeError("NotRunning", f"container {self.name!r} has ended or cannot be asked: {error}") from error
+            raise NodeError(
+                "NotRunning", f"container {self.name!r} has ended or cannot be asked: {words(error)}"
+            ) from error
         self._answers[number] = answer
         return answer
 
@@ -291,7 +302,8 @@ class NamespaceContainer(Command):
         if self._status is not None:
             ended = as_ended(self._status, oom=oom)
         else:
-            ended = Ended(LOST, 9, oom, "out of memory" if oom else self._why())
+            why = self._why()
+            ended = Ended(LOST, 9, oom, "out of memory" if oom else why.message, lost=why.with_all and not oom)
         if not self._started.done():
             self._started.set_exception(
                 NodeError("CreateContainerError", f"container {self.name!r} ended while it started")
@@ -303,7 +315,7 @@ class NamespaceContainer(Command):
                 answer.exception()
         self._answers.clear()
         for command in self._commands.values():
-            command.finish(Ended(LOST, 9, oom, ended.message or "the container has ended"))
+            command.finish(Ended(LOST, 9, oom, ended.message or "the container has ended", lost=ended.lost))
         self._commands.clear()
         self.finish(ended)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.local.backends.namespaces.cgroups import FREEZER, UNIFIED, Cgroups, keyed
+from sandpool.local.backends.namespaces.cgroups import Cgroups, keyed
 from sandpool.local.backends.namespaces.forked.cgroup_files import read, write
+from sandpool.local.backends.namespaces.hierarchies import FREEZER, UNIFIED
 from sandpool.local.errors import NodeError
 
 PATIENCE = 10.0

@@ -5,20 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from sandpool.local.backends.namespaces import disk_bandwidth, open_files
-from sandpool.local.backends.namespaces.cgroups import IO, Cgroups
+from sandpool.local.backends.namespaces.cgroups import Cgroups
 from sandpool.local.backends.namespaces.forked.cgroup_files import read
 from sandpool.local.backends.namespaces.forked.frames import Refused
+from sandpool.local.backends.namespaces.group_journal import GroupJournal
+from sandpool.local.backends.namespaces.hierarchies import IO
 from sandpool.local.backends.namespaces.host import make_skeleton
 from sandpool.local.backends.namespaces.server import ForkServer
 from sandpool.local.backends.namespaces.slots import Slots
 from sandpool.local.backends.runtime import Bandwidth, Limits
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
+from sandpool.telemetry.log import logger
 
+log = logger(__name__)
+
+JOURNAL = "cgroups.json"
+PROBE = "probe"
 FOR_ALL = 0.9  # of the machine's memory and process numbers, at most, for all sandboxes together
 
 
@@ -46,31 +53,53 @@ class Nursery(Generic[S]):
         self._folder = folder
         self._whole = whole
         self.skeleton = folder / "host"
-        self.cgroups = Cgroups(f"sandpool-{installation}")
+        self.cgroups = groups_of(installation, folder)
         self._slots = Slots(installation)
         self._ranged = ranged
         self._entry = entry
         self._server: ForkServer | None = None
         self._starting = asyncio.Lock()
+        self._preparing: asyncio.Task[None] | None = None
         self._sandboxes: set[S] = set()
         self._io_rate = io_rate
         self._disk = ""
 
     async def open(self) -> None:
+        """Begins to take away what an earlier process left and to lay out what sandboxes need. That may take a while, and only
+        the first sandbox waits for it: nothing of this process runs beside what is left of an earlier one."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._find_disk()
-            if self._ranged:
-                open_files.raise_most(open_files.MOST)
-            self.cgroups.open(for_all_sandboxes())
-            try:
-                making = partial(make_skeleton, self.skeleton, whole=self._whole)
-                await asyncio.get_running_loop().run_in_executor(None, making)
-            except BaseException:  # also when nobody waits for it any more
-                self.cgroups.close()
-                raise
         except OSError as error:
-            raise NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}") from error
+            raise self._unprepared(error) from error
+        self._prepare()
+
+    async def prepared(self) -> None:
+        """Returns when sandboxes can be made. NodeError if something is in the way; the next call tries again."""
+        task = self._preparing
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._prepare()
+        await asyncio.shield(task)
+
+    def _prepare(self) -> asyncio.Task[None]:
+        self._preparing = asyncio.create_task(self._lay_out())
+        self._preparing.add_done_callback(_told)
+        return self._preparing
+
+    async def _lay_out(self) -> None:
+        try:
+            await asyncio.to_thread(self._lay_out_now)
+        except OSError as error:
+            raise self._unprepared(error) from error
+
+    def _lay_out_now(self) -> None:
+        self._find_disk()
+        if self._ranged:
+            open_files.raise_most(open_files.MOST)
+        self.cgroups.open(for_all_sandboxes())
+        make_skeleton(self.skeleton, whole=self._whole)
+
+    def _unprepared(self, error: OSError) -> NodeError:
+        return NodeError("Folder", f"cannot prepare {self._folder}: {error.strerror}")
 
     def _find_disk(self) -> None:
         self._disk = disk_bandwidth.disk_of(self._folder)
@@ -82,6 +111,9 @@ class Nursery(Generic[S]):
         return disk_bandwidth.note(self._io_rate, self._disk, place.version if place else None)
 
     async def close(self) -> None:
+        if self._preparing is not None:
+            await asyncio.wait([self._preparing])  # a thread cannot be stopped, and what it makes must be taken away
+            self._preparing = None
         ends = await asyncio.gather(*(each.destroy() for each in list(self._sandboxes)), return_exceptions=True)
         if self._server is not None:
             await self._server.close()  # and with it all processes, whatever went wrong before
@@ -95,7 +127,10 @@ class Nursery(Generic[S]):
                 raise end
 
     def take_ids(self) -> int:
-        """The first id of a range that no other sandbox has; 0 where sandboxes have no ranges."""
+        """The first id of a range that no other sandbox has; 0 where sandboxes have no ranges. Not every one that is begun has
+        opened all its files yet: so they are counted, and not only looked at."""
+        if len(self._sandboxes) >= descriptors.sandboxes_for(descriptors.allowed()):
+            raise NodeError("OutOfDescriptors", descriptors.told())
         base = self._slots.take() if self._ranged else 0
         if base is None:
             raise NodeError("TooManySandboxes", "all ranges of user ids are in use; end some sandboxes")
@@ -105,6 +140,7 @@ class Nursery(Generic[S]):
         """Opens it; one that cannot be opened is taken away again."""
         self._sandboxes.add(sandbox)
         try:
+            await self.prepared()
             await sandbox.open()
         except BaseException:
             await asyncio.shield(sandbox.destroy())
@@ -129,6 +165,20 @@ class Nursery(Generic[S]):
                 await server.start()
                 self._server = server
             return self._server
+
+
+def groups_of(installation: str, folder: Path) -> Cgroups:
+    return Cgroups(f"sandpool-{installation}", GroupJournal(folder / JOURNAL))
+
+
+def groups_of_probe(installation: str, folder: Path) -> Cgroups:
+    """Those that a probe of the same runtime had, if it was killed before it took them away."""
+    return groups_of(f"{installation}-{PROBE}", folder / PROBE)
+
+
+def _told(preparing: asyncio.Task[None]) -> None:
+    if not preparing.cancelled() and (error := preparing.exception()) is not None:
+        log.warning("no sandbox can be made yet", error=str(error))
 
 
 def for_all_sandboxes() -> Limits:

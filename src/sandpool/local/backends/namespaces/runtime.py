@@ -14,9 +14,9 @@ from pathlib import Path
 
 from sandpool.local.backends.base import Probe
 from sandpool.local.backends.namespaces import orders, probing
-from sandpool.local.backends.namespaces.cgroups import Cgroups
 from sandpool.local.backends.namespaces.forked import kernel, shares
-from sandpool.local.backends.namespaces.nursery import Nursery
+from sandpool.local.backends.namespaces.nursery import PROBE, Nursery, groups_of_probe
+from sandpool.local.backends.namespaces.remembered import remembering
 from sandpool.local.backends.namespaces.sandbox import Machine, NamespaceSandbox
 from sandpool.local.backends.namespaces.server import isolated
 from sandpool.local.backends.runtime import Limits, SandboxPlan, without
@@ -56,8 +56,8 @@ class NamespacesRuntime:
         return " ".join(note for note in (held, self._nursery.unheld_io()) if note)
 
     async def open(self) -> None:
-        async with self._probing:
-            Cgroups(f"{self._nursery.cgroups.name}-probe").sweep()  # of a process that died while it probed
+        async with self._probing:  # of a process that died while it probed
+            await asyncio.to_thread(groups_of_probe(self._installation, self._folder).sweep)
         await self._nursery.open()
 
     async def close(self) -> None:
@@ -65,19 +65,22 @@ class NamespacesRuntime:
 
     async def probe(self) -> Probe:
         async with self._probing:
-            own = NamespacesRuntime(
-                self._folder / "probe", installation=f"{self._installation}-probe", entry=self._entry, whole=False,
-                io_rate=self._io_rate,
-            )  # fmt: skip
-            try:
-                return await probing.probe(
-                    own,
-                    self._folder / "probe" / "sandbox",
-                    controllers=lambda: frozenset(own._nursery.cgroups.places),
-                    landlock=kernel.landlock_abi() > 0,
-                )
-            finally:
-                await asyncio.to_thread(shutil.rmtree, self._folder / "probe", ignore_errors=True)
+            return await remembering(self._folder, {"io": str(self._io_rate)}, self._probe)
+
+    async def _probe(self) -> Probe:
+        own = NamespacesRuntime(
+            self._folder / PROBE, installation=f"{self._installation}-{PROBE}", entry=self._entry, whole=False,
+            io_rate=self._io_rate,
+        )  # fmt: skip
+        try:
+            return await probing.probe(
+                own,
+                self._folder / PROBE / "sandbox",
+                controllers=lambda: frozenset(own._nursery.cgroups.places),
+                landlock=kernel.landlock_abi() > 0,
+            )
+        finally:
+            await asyncio.to_thread(shutil.rmtree, self._folder / PROBE, ignore_errors=True)
 
     async def create(self, plan: SandboxPlan) -> NamespaceSandbox:
         orders.check_name(plan.id)

@@ -16,12 +16,13 @@ from typing import Protocol
 from sandpool.local.backends.base import Stats
 from sandpool.local.backends.namespaces import freezing, orders
 from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
-from sandpool.local.backends.namespaces.container import NamespaceContainer
+from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked.frames import Message
 from sandpool.local.backends.namespaces.looking import descending, measured
-from sandpool.local.backends.namespaces.server import ForkServer, close
+from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
 from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 
 SOCKETS_AT_ONCE = 8
 
@@ -139,10 +140,10 @@ class NamespaceSandbox:
             raise
         return container
 
-    def _why_lost(self) -> str:
+    def _why_lost(self) -> Lost:
         if not self._server.alive:
-            return "the fork-server, which all sandboxes come from, has ended; the pod must be started anew"
-        return "the container was ended from outside"
+            return Lost(ALL_LOST, with_all=True)
+        return Lost("the container was ended from outside")
 
     def _living(self, *, awake: bool = True) -> Shared:
         if self._shared is None or not self._server.alive:
@@ -200,6 +201,8 @@ class NamespaceSandbox:
 
     async def _more_sockets(self) -> None:
         shared = self._living(awake=False)
+        if descriptors.few_left():
+            raise NodeError("OutOfDescriptors", descriptors.told())
         files = await self._server.once({"do": "sockets", "count": SOCKETS_AT_ONCE}, [shared.net])
         made = [socket.socket(fileno=file) for file in files]
         for sock in made:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import sandpool
 from sandpool.local.backends.namespaces.channel import Channel
-from sandpool.local.backends.namespaces.forked.frames import Message, Refused
+from sandpool.local.backends.namespaces.forked.frames import Message, Refused, words
 from sandpool.local.backends.namespaces.handle import Handle
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 
 PATIENCE = 30.0
+ALL_LOST = "the fork-server, which all sandboxes come from, has ended, and all sandboxes with it; they are started anew"
 
 
 def isolated(
@@ -40,14 +42,14 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        return self._channel is not None and self._channel.open
+        return self._channel is not None and not self._channel.ended
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, its = pair(last=True)
         with its:
             try:
                 self._process = subprocess.Popen(  # noqa: ASYNC220, S603  # our own program; a millisecond
@@ -87,9 +89,10 @@ class ForkServer:
         if not self._ready.done():
             self._ready.set_exception(NodeError("ForkServer", "the fork-server ended while it started; see the log"))
 
-    def worker(self) -> socket.socket:
-        """A socket to a process that is forked now and waits to be told what to become."""
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def worker(self, *, tidies: bool = False) -> socket.socket:
+        """A socket to a process that is forked now and waits to be told what to become. One that only takes something away may have
+        the last open files of this process."""
+        ours, its = pair(last=tidies)
         with its:
             try:
                 if self._channel is None:
@@ -97,7 +100,7 @@ class ForkServer:
                 self._channel.send({"fork": True}, [its.fileno()])
             except (Refused, OSError) as error:
                 ours.close()
-                raise NodeError("ForkServer", f"the fork-server does not answer: {error}") from error
+                raise NodeError("ForkServer", f"the fork-server does not answer: {words(error)}") from error
         return ours
 
     async def once(self, order: Message, files: Sequence[int] = (), patience: float | None = PATIENCE) -> list[int]:
@@ -123,7 +126,7 @@ class ForkServer:
             if not answer.done():
                 answer.set_exception(NodeError("ForkServer", f"a worker ended before it could {order['do']}"))
 
-        channel = Channel(self.worker(), heard, ended)
+        channel = Channel(self.worker(tidies=order["do"] == "remove"), heard, ended)
         try:
             channel.send(order, files)
             async with asyncio.timeout(patience):
@@ -131,7 +134,7 @@ class ForkServer:
         except TimeoutError:
             raise NodeError("ForkServer", f"a worker took more than {patience} s to {order['do']}") from None
         except (Refused, OSError) as error:
-            raise NodeError("ForkServer", str(error)) from error
+            raise NodeError("ForkServer", f"a worker cannot be told to {order['do']}: {words(error)}") from error
         finally:
             channel.close()
 
@@ -147,6 +150,19 @@ class ForkServer:
                 self._handle.kill()
                 await self._handle.wait()
         self._ready.cancel()
+
+
+def pair(kind: int = socket.SOCK_SEQPACKET, *, last: bool = False) -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets; NodeError if they would be among the last open files of this process, unless those are for this."""
+    try:
+        ours, its = socket.socketpair(socket.AF_UNIX, kind)
+    except OSError as error:
+        raise NodeError("OutOfDescriptors", descriptors.told()) from error
+    if not last and descriptors.scarce(max(ours.fileno(), its.fileno())):
+        ours.close()
+        its.close()
+        raise NodeError("OutOfDescriptors", descriptors.told())
+    return ours, its
 
 
 def as_error(message: Message) -> NodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from datetime import datetime
 
-from sandpool.local.backends.base import Exit
+from sandpool.local.backends.base import SANDBOX_LOST, Exit
 from sandpool.local.backends.runtime import Ended
 from sandpool.local.errors import NodeError
 
@@ -14,10 +14,11 @@ _CANNOT_RUN = ("StartError", "ContainerCannotRun")
 
 
 def exit_of(ended: Ended, started_at: datetime, now: datetime, message: str) -> Exit:
-    """What the container said itself goes before what the runtime says. Codes come from outside: one byte, or a signal's."""
-    reason = "OOMKilled" if ended.oom else ""
+    """What the container said itself goes before what the runtime says, unless it did not end by itself. Codes come from outside: one byte, or a signal's."""
+    reason = "OOMKilled" if ended.oom else SANDBOX_LOST if ended.lost else ""
     code = ended.code if 0 <= ended.code <= 255 else 255
-    return Exit(code, max(now, started_at), started_at, ended.signal, reason, message or ended.message)
+    words = ended.message if ended.lost else message or ended.message
+    return Exit(code, max(now, started_at), started_at, ended.signal, reason, words)
 
 
 def start_exit(error: NodeError, now: datetime) -> Exit | None:

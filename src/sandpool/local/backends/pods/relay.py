@@ -12,6 +12,7 @@ from sandpool.local.backends.base import Streams
 from sandpool.local.backends.pods.pipes import Drain, Source, pipe, terminal
 from sandpool.local.backends.runtime import Ended, Stdio, Task
 from sandpool.local.errors import NodeError
+from sandpool.loop import descriptors
 
 
 class Ends:
@@ -25,7 +26,10 @@ class Ends:
             given = [self._make(writes=True) if stdin else None, self._make(writes=False), self._make(writes=False)]
         except OSError as error:
             self.close()
-            raise NodeError("OutOfDescriptors", f"no pipe can be made: {error.strerror}; try again later") from error
+            raise NodeError("OutOfDescriptors", descriptors.told()) from error
+        if any(map(descriptors.scarce, self._theirs)):
+            self.close()
+            raise NodeError("OutOfDescriptors", descriptors.told())
         self.stdio = Stdio(*given)
 
     def _make(self, *, writes: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from sandpool.local.backends.base import ContainerSpec, Exit, RunningContainer, Started, State, Waiting
+from sandpool.local.backends.base import SANDBOX_LOST, ContainerSpec, Exit, RunningContainer, Started, State, Waiting
 from sandpool.local.backends.pods.life import Part, Stage, Trouble, waiting
 from sandpool.local.backends.pods.run import Run
 
@@ -19,6 +19,7 @@ class Slot:
     image_id: str = ""
     restarts: int = 0
     last: Exit | None = None
+    spared: int = 0
     ran: bool = False  # the run with the number `restarts` has begun
     again: bool = False
     trouble: Trouble | None = None
@@ -34,8 +35,10 @@ class Slot:
         if before is None:
             return cls(spec, init, state)
         if isinstance(before.state, Exit) and not init:
-            return cls(spec, init, before.state, before.id, before.image_id, before.restarts, before.last, ran=True)
-        return cls(spec, init, state, "", "", before.restarts, before.last)
+            ended = before.state
+            known = (ended, before.id, before.image_id, before.restarts, before.last, before.spared)
+            return cls(spec, init, *known, ran=True)
+        return cls(spec, init, state, "", "", before.restarts, before.last, before.spared)
 
     @property
     def attempt(self) -> int:
@@ -61,7 +64,7 @@ class Slot:
             state = waiting(self.trouble, self.spec.image, now)
         elif self.progress and isinstance(state, Waiting):
             state = Waiting(state.reason, f'Pulling image "{self.spec.image}": {self.progress}')
-        return RunningContainer(self.spec.name, state, self.id, self.restarts, last, self.image_id)
+        return RunningContainer(self.spec.name, state, self.id, self.restarts, last, self.image_id, self.spared)
 
     def started(self, run: Run, state: Started, container_id: str) -> None:
         self._next()
@@ -79,4 +82,5 @@ class Slot:
         self.restarts = self.attempt
         if isinstance(self.state, Exit):
             self.last = self.state
+            self.spared += self.state.reason == SANDBOX_LOST
         self.ran, self.again, self.trouble = True, False, None

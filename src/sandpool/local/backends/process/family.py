@@ -149,7 +149,7 @@ def reap(mark: str) -> int:
     """Ends what an earlier process left: all that carry the mark and all below them. The answer is how many there were."""
     found: set[int] = set()
     while True:
-        more = _marked(mark) - found
+        more = marked(mark) - found
         if not more:
             return len(found)
         for pid in more:
@@ -158,7 +158,8 @@ def reap(mark: str) -> int:
         found |= more
 
 
-def _marked(mark: str) -> set[int]:
+def marked(mark: str) -> set[int]:
+    """All that carry the mark, and all below them."""
     if not Path("/proc/self/stat").exists():
         return set()
     wanted = f"{MARK}={mark}".encode()

@@ -38,11 +38,15 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 
 
+def mark_of(installation: str, folder: Path) -> str:
+    return f"{installation}:{folder}"
+
+
 class ProcessRuntime:
     name = "process"
 
     def __init__(self, folder: Path, *, installation: str) -> None:
-        self._mark = f"{installation}:{folder}"
+        self._mark = mark_of(installation, folder)
         self._sandboxes: set[ProcessSandbox] = set()
 
     async def probe(self) -> Probe:

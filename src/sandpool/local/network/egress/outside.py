@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 
 from sandpool.local.network.forbidden import Address
+from sandpool.loop import descriptors
 
 Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 """All addresses of a name, in the order in which they should be tried. OSError if there is none."""
@@ -54,6 +56,8 @@ async def connect(address: Address, port: int) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
+        if descriptors.scarce(connection.fileno()):
+            raise OSError(errno.EMFILE, descriptors.told())
         await asyncio.get_running_loop().sock_connect(connection, (str(address), port))
     except BaseException:
         connection.close()

@@ -30,6 +30,11 @@ class Refused(Exception):
         self.message = message
 
 
+def words(error: Refused | OSError) -> str:
+    """For a sentence about something else that goes wrong because of it: its reason stands alone, never inside another message."""
+    return error.message if isinstance(error, Refused) else (error.strerror or str(error)).lower()
+
+
 class Malformed(Exception):
     """What came is not a message. The other side is not to be listened to any longer."""
 

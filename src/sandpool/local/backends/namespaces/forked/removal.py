@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import time
 from collections.abc import Sequence
 
@@ -46,6 +47,20 @@ def _end_members(path: str) -> None:
     for file, value in (("cgroup.freeze", "0"), ("freezer.state", "THAWED"), ("cgroup.kill", "1")):
         with contextlib.suppress(OSError):
             cgroup_files.write(f"{path}/{file}", value)
+    if not os.path.exists(f"{path}/cgroup.kill"):
+        _end_each(f"{path}/cgroup.procs")
+
+
+def _end_each(members: str) -> None:
+    """On version 1, and on kernels before 5.14. Whoever is opened and still a member afterwards is the one that was listed."""
+    for pid in cgroup_files.read(members).split():
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(int(pid))
+            try:
+                if pid in cgroup_files.read(members).split():
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
 
 
 def remove_older(folder: str) -> None:

@@ -1,0 +1,90 @@
+"""What a cluster on this machine stands on: its data directory, its store with a reserve on the disk, and its objects."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from sandpool.assembly.damage import store_terms
+from sandpool.assembly.data_dir import Lock
+from sandpool.assembly.local_options import LocalOptions
+from sandpool.assembly.memory import MemoryGuard, caused_by_memory
+from sandpool.local.disk.guard import DiskGuard
+from sandpool.local.disk.space import Disk, Level
+from sandpool.local.namespaces import ensure_namespaces
+from sandpool.local.objects.objects import Objects
+from sandpool.local.objects.uids import NewUids
+from sandpool.local.store.errors import StoreFailed
+from sandpool.local.store.log import Commit
+from sandpool.local.store.sqlite_log import SqliteLog
+from sandpool.local.store.store import Store
+from sandpool.local.store.writer import Bounds
+from sandpool.loop.clock import Clock
+from sandpool.telemetry.metrics import Metrics
+
+MOST_ROOM = 32 * 1024 * 1024
+"""Bytes of the disk that the store itself holds, beyond what it needs, in its file and in its write-ahead log each."""
+
+
+class StoreWatch:
+    """Counts commits, and knows whether the last one worked: a cluster that cannot write is not ready."""
+
+    def __init__(self, metrics: Metrics, guard: MemoryGuard | None = None) -> None:
+        self._metrics = metrics
+        self._guard = guard
+        self.writable = True
+        self.starved: Callable[[], object] = lambda: None  # a commit found no room on the disk
+
+    def committed(self, commit: Commit) -> None:
+        self.writable = True
+        self._metrics.committed(commit.writes, commit.seconds)
+
+    def failed(self, error: StoreFailed) -> None:
+        self.writable = False
+        if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            self.starved()
+        if self._guard is not None and caused_by_memory(error):
+            self._guard.end("a commit failed, and what of it is on disk is known after a start")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What everything else stands on."""
+
+    lock: Lock
+    store: Store
+    objects: Objects
+    watch: StoreWatch
+    guard: DiskGuard
+
+
+@asynccontextmanager
+async def laid(options: LocalOptions, clock: Clock, watch: StoreWatch, metrics: Metrics) -> AsyncIterator[Ground]:
+    """The ground, from the data directory's lock to the first namespaces; taken away in the other order."""
+    directory = options.data_dir
+    directory.prepare()
+    async with AsyncExitStack() as stack:
+        lock = directory.take()
+        stack.callback(lock.release)
+        guard = DiskGuard(directory.root, directory.reserve, clock, options.disk_reserve)
+        await asyncio.to_thread(guard.open)
+        bounds = Bounds(room=min(guard.reserve // 8, MOST_ROOM))
+        durable = SqliteLog(directory.store, bounds, store_terms(directory, options.accept_loss))
+        store = await Store.open(durable, observer=watch)
+        stack.push_async_callback(store.close)
+        objects = Objects(store, clock.now, NewUids(), limits=options.holdings)
+        metrics.shares |= objects.holdings.shares
+        watch.starved = guard.starved
+        await ensure_namespaces(objects)
+        guard.told = partial(_tell_room, objects)
+        guard.told(guard.disk)
+        metrics.show(guard.read)
+        yield Ground(lock, store, objects, watch, guard)
+
+
+def _tell_room(objects: Objects, disk: Disk) -> None:
+    objects.room.why = disk.words if disk.level is Level.FULL else ""
