@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -145,6 +145,19 @@ class NodeFlags:
                         f"--allow-host-path {host} holds, or lies in, {what}: a pod that mounts it could change what others rely on. "
                         "Allow a folder apart from it",
                     )
+
+    def settings(self) -> dict[str, Any]:
+        """What a local cluster is told about its node, by the names of its options. Exit for a mistake."""
+        return {
+            "backend": self.backend,
+            "images": self.images(),
+            "volumes": self.volumes(),
+            "runtimes": self.runtimes(),
+            "ceiling": self.ceiling(),
+            "io_rate": self.io_rate(),
+            "disk_reserve": self.reserve(),
+            "pools": self.pools(),
+        }
 
     def pools(self) -> FirstPools:
         """What the cluster begins with. Exit for a mistake."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -28,6 +28,7 @@ from sandpool.kube.nearby import Running
 
 if TYPE_CHECKING:
     from sandpool.assembly.first_pool import FirstPools
+    from sandpool.assembly.local_options import LocalOptions
     from sandpool.telemetry.trace import Tracer
 
 
@@ -58,51 +59,38 @@ def up(
     place.check()
     node.check(directory.root)
     _check(otlp_endpoint)
-    defaults, pools, images = containers.defaults(), node.pools(), node.images()
-    holdings, reserve = shares.limits(), node.reserve()
-    runtimes, ceiling, io_rate = node.runtimes(), node.ceiling(), node.io_rate()
+    told = {**node.settings(), "holdings": shares.limits(), "accept_loss": damage.accept_loss, "events": events}
+    defaults, pools = containers.defaults(), told["pools"]
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
-        arguments += shares.arguments()
+        arguments += [*shares.arguments(), *damage.arguments()]
         arguments += ["--otlp-endpoint", otlp_endpoint] if otlp_endpoint else []
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
-        arguments += damage.arguments()
         _greet(_start_detached(directory, arguments), pools)
         return
     from sandpool.assembly.controllers import ControllerOptions
-    from sandpool.assembly.local_cluster import serve_until_stopped
     from sandpool.assembly.local_options import LocalOptions
-    from sandpool.assembly.memory import OutOfMemory
     from sandpool.telemetry.log import configure
 
     configure(style=log_format, level="DEBUG" if verbose else "INFO")
+    listens: dict[str, Any] = {"host": place.host, "port": place.port, "router_port": place.way_in}
     with _tracing(otlp_endpoint) as tracer:
-        options = LocalOptions(
-            directory,
-            host=place.host,
-            port=place.port,
-            router_port=place.way_in,
-            backend=node.backend,
-            images=images,
-            volumes=node.volumes(),
-            io_rate=io_rate,
-            disk_reserve=reserve,
-            runtimes=runtimes,
-            ceiling=ceiling,
-            pools=pools,
-            controllers=ControllerOptions(defaults=defaults),
-            holdings=holdings,
-            events=events,
-            tracer=tracer,
-            accept_loss=damage.accept_loss,
-        )
-        began = time.monotonic()
-        try:
-            serve_until_stopped(options, lambda running: _greet(running, pools))
-        except OutOfMemory as error:
-            again.start_again(str(error), time.monotonic() - began)
-            raise Exit(OUT_OF_MEMORY, str(error)) from error
+        controllers = ControllerOptions(defaults=defaults)
+        _serve(LocalOptions(directory, **listens, **told, controllers=controllers, tracer=tracer))
+
+
+def _serve(options: LocalOptions) -> None:
+    """In this process, until it is stopped."""
+    from sandpool.assembly.local_cluster import serve_until_stopped
+    from sandpool.assembly.memory import OutOfMemory
+
+    began = time.monotonic()
+    try:
+        serve_until_stopped(options, lambda running: _greet(running, options.pools))
+    except OutOfMemory as error:
+        again.start_again(str(error), time.monotonic() - began)
+        raise Exit(OUT_OF_MEMORY, str(error)) from error
 
 
 def _check(otlp_endpoint: str) -> None:

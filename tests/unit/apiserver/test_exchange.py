@@ -57,6 +57,13 @@ class Line:
 
     def be_patient(self) -> None: ...
 
+    def own(self, tenant: str) -> None: ...
+
+    def hold(self, size: int) -> bool:
+        return True
+
+    def cut(self) -> None: ...
+
 
 def exchange(line: Line, **options: Any) -> Exchange:
     return Exchange(line, **{"method": "POST", "path": "/", "query": b"", "headers": [], "keep": True, **options})

@@ -11,12 +11,15 @@ import pytest
 from sandpool.local.apiserver.connection import AT_ONCE, House
 from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.owners import Owners
+from sandpool.local.apiserver.sending import Sending
 
 
 @dataclass
 class Request:
     number: int
     gone: bool = False
+    owner: str = "a"
 
 
 class Desk:
@@ -24,7 +27,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.house = House(self.serve, Limits(), lambda: None, self.loop)
+        limits = Limits()
+        self.house = House(self.serve, limits, Owners(limits), Sending(limits), lambda: None, self.loop)
         self.begun: list[tuple[int, int]] = []  # turn and request
         self.served: list[int] = []
         self.turn = 0

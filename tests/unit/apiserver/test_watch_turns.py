@@ -7,6 +7,7 @@ from typing import Any
 
 from sandpool.local.apiserver.handlers.watch import Watches, WatchReply
 from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.sending import Sending
 from sandpool.model import kinds
 from sandpool.telemetry.metrics import Metrics
 from support.local_objects import bench, config_map
@@ -29,9 +30,9 @@ async def test_turns_between_chunks() -> None:
         async def send(chunk: bytes) -> None:  # never waits
             seen.append(turns)
 
-        watches = Watches(b.objects, Limits(), Metrics(), lambda: b.now, lambda: 0.5)
+        watches = Watches(b.objects, Limits(), Metrics(), Sending(Limits()), lambda: b.now, lambda: 0.5)
         watch = b.objects.watch(kinds.CONFIG_MAPS, "default")
-        reply = WatchReply(watches, watch, None, 60.0, None, "configmaps")
+        reply = WatchReply(watches, watch, None, 60.0, None, "configmaps", "a")
         tasks = [asyncio.create_task(other()), asyncio.create_task(reply._pump(watch, send))]
         while len(seen) < 20:
             await asyncio.sleep(0)

@@ -37,6 +37,7 @@ SURE = [
     errors.Unauthorized("x"),
     errors.BadRequest("x"),
     errors.TooLarge("x"),
+    errors.InsufficientStorage("x"),
     ValueError("x"),
 ]
 
