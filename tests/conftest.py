@@ -24,6 +24,7 @@ settings.load_profile("steady")
 # Most tests of the command are about objects; those about real pods or the first pool name what they want, and the README is tried as it is.
 os.environ["SANDPOOL_BACKEND"] = "hollow"
 os.environ["SANDPOOL_POOL"] = "none"
+os.environ["SANDPOOL_DISK_RESERVE"] = "16Mi"  # of each of a thousand data directories
 
 COUNTED = ("kubectl", "kube", "node", "root", "ordinary_user", "long")
 

@@ -102,8 +102,9 @@ class NodeFlags:
         str,
         Parameter(
             show_default=False,
+            env_var="SANDPOOL_DISK_RESERVE",
             help="Room kept back on the disk of the data directory, such as 512Mi: deletes and status are stored even when "
-            "sandboxes have filled it. 0 keeps none. Default: 1 % of the disk, from 256Mi to 1Gi.",
+            "sandboxes have filled it. 0 keeps none. Default: 1 % of the disk, from 64Mi to 256Mi.",
         ),
     ] = ""
 

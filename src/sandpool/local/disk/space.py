@@ -12,8 +12,8 @@ from enum import IntEnum
 from pathlib import Path
 
 MIB = 1 << 20
-LEAST_RESERVE = 256 * MIB
-MOST_RESERVE = 1024 * MIB
+LEAST_RESERVE = 64 * MIB
+MOST_RESERVE = 256 * MIB
 _RELAX = 1.25  # beyond a threshold by so much before it counts as left behind: nothing flaps
 
 
