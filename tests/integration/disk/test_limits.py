@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sandpool.local.disk.plan import allowance
+from support.disk_hiding import HIDING
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
 from support.small_disk import MIB, small_disk
@@ -76,6 +77,7 @@ pieces(hide)
     "a mapped file without a name": WRITES
     + "import mmap\nf = open('/big', 'wb+', 0); os.ftruncate(f.fileno(), 4 << 30); os.unlink('/big')\n"
     + "m = mmap.mmap(f.fileno(), 4 << 30); f.close()\nfor i in range(4096): m[i << 20:(i + 1) << 20] = b\n",
+    **HIDING,
 }
 
 

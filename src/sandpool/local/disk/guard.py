@@ -263,7 +263,10 @@ class DiskGuard:
                 await self._freeze(kept)
                 used = await kept.pod.measure(thorough=self.disk.level is not Level.OK)
         except NodeError as error:
-            await self._not_measured(kept, error)
+            await self._not_measured(kept, error.message)
+            return
+        except Exception as error:  # ours, perhaps provoked: whoever does it must not stay unmeasured for it
+            await self._not_measured(kept, f"{type(error).__name__}: {error}")
             return
         finally:
             kept.measuring = False
@@ -274,12 +277,12 @@ class DiskGuard:
         if why and kept.evicted is None:
             self._evict(kept, why, LIMIT)
 
-    async def _not_measured(self, kept: _Kept, error: NodeError) -> None:
+    async def _not_measured(self, kept: _Kept, error: str) -> None:
         """It stays frozen and due, and is tried again. Nobody stays because he cannot be measured."""
         kept.failures += 1
-        log.warning("the storage of a pod is not measured", pod=kept.pod.uid, error=error.message)
+        log.warning("the storage of a pod is not measured", pod=kept.pod.uid, error=error)
         if kept.failures >= _PATIENCE and kept.evicted is None:
-            self._evict(kept, f"Pod ephemeral local storage usage cannot be measured: {error.message}. ", LIMIT)
+            self._evict(kept, f"Pod ephemeral local storage usage cannot be measured: {error}. ", LIMIT)
         else:
             await self._clock.sleep(_PAUSE)
 

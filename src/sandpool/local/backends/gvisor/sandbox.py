@@ -200,7 +200,7 @@ class GvisorSandbox:
         """The processes of its kernel; where control groups cannot, that kernel stops what runs on it."""
         if self._keeper.alive and not self._paused and not self._frozen:
             self._frozen = True
-            if not await freezing.freeze(self._machine.cgroups, self.plan.id):
+            if not await freezing.freeze(self._machine.cgroups, self.plan.id, freezing.MOMENT):
                 await self._command("pause", config.ROOT)
 
     async def thaw(self) -> None:

@@ -10,19 +10,22 @@ from sandpool.local.backends.namespaces.hierarchies import FREEZER, UNIFIED
 from sandpool.local.errors import NodeError
 
 PATIENCE = 10.0
+MOMENT = 0.1
+"""Enough for whoever is not in the middle of a call to the kernel. One that writes gigabytes is frozen only at its end: who wants to
+know how much has been written looks meanwhile."""
 PAUSE = 0.001
 
 
-async def freeze(cgroups: Cgroups, group: str) -> bool:
+async def freeze(cgroups: Cgroups, group: str, patience: float = PATIENCE) -> bool:
     """False: this machine cannot."""
-    return await _set(cgroups, group, frozen=True)
+    return await _set(cgroups, group, patience, frozen=True)
 
 
 async def thaw(cgroups: Cgroups, group: str) -> bool:
-    return await _set(cgroups, group, frozen=False)
+    return await _set(cgroups, group, PATIENCE, frozen=False)
 
 
-async def _set(cgroups: Cgroups, group: str, *, frozen: bool) -> bool:
+async def _set(cgroups: Cgroups, group: str, patience: float, *, frozen: bool) -> bool:
     place = cgroups.places.get(UNIFIED) or cgroups.places.get(FREEZER)
     if place is None:
         return False
@@ -32,7 +35,7 @@ async def _set(cgroups: Cgroups, group: str, *, frozen: bool) -> bool:
     )
     try:
         write(f"{folder}/{file}", value)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             while _is_frozen(folder, place.version) != frozen:  # noqa: ASYNC110  # the kernel has no event for it
                 await asyncio.sleep(PAUSE)
     except FileNotFoundError:

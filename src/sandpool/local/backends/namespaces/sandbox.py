@@ -239,7 +239,7 @@ class NamespaceSandbox:
     async def freeze(self) -> None:
         if self._shared is not None and not self._paused and not self._frozen:
             self._frozen = True
-            if not await freezing.freeze(self._machine.cgroups, self.plan.id):
+            if not await freezing.freeze(self._machine.cgroups, self.plan.id, freezing.MOMENT):
                 await self._signal_all(signal.SIGSTOP)
 
     async def thaw(self) -> None:

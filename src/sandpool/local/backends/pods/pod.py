@@ -45,7 +45,7 @@ class Pod:
         self._doing: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self.seen = self._look()
-        self.storage = PodStorage(self)
+        self.storage = PodStorage(self, self._clock)
 
     # What is known
 

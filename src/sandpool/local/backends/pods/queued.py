@@ -1,41 +1,42 @@
 """Open files that are on their way through a socket: sent, not yet received, and so in no process's table of files.
 
-A socket's queue can be read without taking anything from it, files included. Only a queue of connections that nobody has accepted yet
-cannot be looked into; it is counted by what the pod has ever written. All of it blocks.
+A socket's queue can be read without taking anything from it, files included. A queue of connections that nobody has accepted yet
+cannot be looked into, nor can a message without bytes that was looked at before: the kernel's own count of files tells. All of it
+blocks.
 """
 
 from __future__ import annotations
 
 import array
-import contextlib
 import ctypes
 import os
 import socket
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 _PIDFD_GETFD = 438
+_PIDFD_THREAD = os.O_EXCL  # since Linux 6.9
 _SO_PEEK_OFF = 42
 _DEEPEST = 8  # sockets in the queue of a socket in the queue ...
 _MOST_MESSAGES = 10_000
 _MOST_FILES = 253  # of one message, by the kernel
 _MESSAGE = 256 * 1024
-_CUT: list[int] = [-1]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def files_on_the_way(pid: int, name: str) -> int:
-    """How many files wait in the queue of a process's socket, by the kernel's own count."""
+def files_on_the_way(task: str, name: str) -> int:
+    """How many files wait in the queue of a socket, by the kernel's own count. `task` is a folder of /proc."""
     try:
-        with open(f"/proc/{pid}/fdinfo/{name}") as file:
+        with open(f"{task}/fdinfo/{name}") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("scm_fds:")), 0)
     except (OSError, ValueError):
         return 0
 
 
-def queued(pid: int, name: str) -> Iterator[int | None]:
-    """Copies of these files, which are closed when the next is asked for; None for a queue that cannot be looked into."""
-    sock = _taken(pid, int(name))
+def queued(tid: int, name: str, *, leader: bool) -> Iterator[int | None]:
+    """Copies of the files in the queue of a thread's socket, which are closed when the next is asked for; None for what cannot be
+    looked into. `leader`: the thread is the first of its process."""
+    sock = _taken(tid, int(name), 0 if leader else _PIDFD_THREAD)
     if sock is None:
         yield None
         return
@@ -43,30 +44,22 @@ def queued(pid: int, name: str) -> Iterator[int | None]:
         yield from _queued(sock, 0)
 
 
-def written(pids: Iterable[int]) -> int:
-    """Bytes that these processes, and those that they have outlived, have ever written to disks."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            with open(f"/proc/{pid}/io") as file:
-                said = {key: int(value) for key, _, value in (line.partition(":") for line in file)}
-            total += max(0, said["write_bytes"] - said["cancelled_write_bytes"])
-    return total
-
-
-def _taken(pid: int, number: int) -> socket.socket | None:
+def _taken(tid: int, number: int, flags: int) -> socket.socket | None:
     try:
-        process = os.pidfd_open(pid)
+        task = os.pidfd_open(tid, flags)
     except OSError:
         return None
     try:
-        copy = _libc.syscall(_PIDFD_GETFD, process, number, 0)
+        copy = _libc.syscall(_PIDFD_GETFD, task, number, 0)
     finally:
-        os.close(process)
+        os.close(task)
     return socket.socket(fileno=copy) if copy >= 0 else None
 
 
 def _queued(sock: socket.socket, depth: int) -> Iterator[int | None]:
+    there = files_on_the_way("/proc/self", str(sock.fileno()))
+    if not there:
+        return
     if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) or depth > _DEEPEST:
         yield None
         return
@@ -75,17 +68,17 @@ def _queued(sock: socket.socket, depth: int) -> Iterator[int | None]:
         sock.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
         for _ in range(_MOST_MESSAGES):
             files = _peeked(sock)
-            if files is _CUT:
-                yield None
-                return
             if files is None:
-                return
+                break
+            there -= len(files)
             try:
                 while files:
                     yield from _looked_at(files.pop(), depth)
             finally:  # also when nobody asks for more
                 for file in files:
                     os.close(file)
+            if there <= 0:
+                return
         yield None
     finally:
         sock.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, before)
@@ -104,11 +97,11 @@ def _looked_at(file: int, depth: int) -> Iterator[int | None]:
 
 
 def _peeked(sock: socket.socket) -> list[int] | None:
-    """The files of the next message; None at the end of the queue."""
+    """The files of the next message; None where nothing more can be seen."""
     flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     space = socket.CMSG_SPACE(_MOST_FILES * array.array("i").itemsize)
     try:
-        data, said, cut, _ = sock.recvmsg(_MESSAGE, space, flags)
+        _, said, cut, _ = sock.recvmsg(_MESSAGE, space, flags)
     except OSError:
         return None
     files: list[int] = []
@@ -120,5 +113,5 @@ def _peeked(sock: socket.socket) -> list[int] | None:
     if cut & socket.MSG_CTRUNC:  # this process may not open so many
         for file in files:
             os.close(file)
-        return _CUT
-    return files if data or files else None
+        return None
+    return files

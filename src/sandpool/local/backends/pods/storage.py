@@ -13,21 +13,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandpool.local.backends.pods.hidden import hidden
+from sandpool.local.backends.pods.hidden import TOO_MANY, hidden
 from sandpool.local.backends.pods.limits import storage_limits
+from sandpool.local.backends.runtime import Sandbox
 from sandpool.local.disk.measured import Used
 from sandpool.local.volumes.spec import Claim, EmptyDir
+from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Uid
 
 if TYPE_CHECKING:
     from sandpool.local.backends.pods.pod import Pod
 
+_TRIES, _MOMENT = 3, 0.05  # seconds
 _REST = ""  # the pod's own folder beside those of its containers
 
 
 class PodStorage:
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, clock: Clock) -> None:
         self._pod = pod
+        self._clock = clock
         self.uid: Uid = pod.workload.uid
         self.limits = storage_limits(pod.workload)
         self.began_empty = pod.workload.was is None
@@ -43,7 +47,7 @@ class PodStorage:
         claims = self._paths(Claim) if thorough else {}
         paths = [path for paths in layers.values() for path in paths] + [*volumes.values(), *claims.values()]
         sizes = dict(zip(paths, await sandbox.measure(paths), strict=True))
-        unnamed = await asyncio.to_thread(hidden, await sandbox.processes(), pod.workload.uid, folder.path)
+        unnamed = await self._hidden(sandbox, folder.path)
         self._last = Used(
             {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
             {name: sizes[path][0] for name, path in volumes.items()},
@@ -52,6 +56,19 @@ class PodStorage:
             sum(inodes for _, inodes in sizes.values()),
         )
         return self._last
+
+    async def _hidden(self, sandbox: Sandbox, folder: Path) -> int:
+        """What cannot be looked into may be gone a moment later: a connection is accepted, a message read. If not, it counts as more
+        than any limit: nobody hides there."""
+        for again in range(_TRIES):
+            if again:
+                await self._pod.thaw()
+                await self._clock.sleep(_MOMENT)
+                await self._pod.freeze()
+            found = await asyncio.to_thread(hidden, await sandbox.processes(), self.uid, folder)
+            if found is not None:
+                return found
+        return TOO_MANY
 
     def _paths(self, kind: type[EmptyDir] | type[Claim]) -> Mapping[str, Path]:
         """Of its volumes of one kind that are on disk."""

@@ -1,0 +1,123 @@
+"""Programs that write pieces of a third of their limit and put each where a walk through their files does not find it. Each piece is
+hidden before the next is begun, so that there is never much to be seen."""
+
+from __future__ import annotations
+
+_WRITES = """
+import array, ctypes, os, signal, socket, struct, threading, time
+b = bytes(1 << 20)
+kernel = ctypes.CDLL(None, use_errno=True)
+kernel.mmap.restype = ctypes.c_void_p
+kernel.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+kept = []
+def pieces(hide, name="/big"):
+    for n in range(14):
+        with open(name, "wb+", 0) as f:
+            for i in range(100): f.write(b)
+            hide(f)
+        os.unlink(name)
+    time.sleep(1000)
+def mapped(f):  # the C library's, which keeps no open file for it
+    assert kernel.mmap(None, 4096, 1, 1, f.fileno(), 0) not in (None, 2**64 - 1)
+def sent(sock, f, data=b"y"):
+    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [f.fileno()]))])
+def thread(work):
+    ready = threading.Event()
+    def run():
+        work(); ready.set(); time.sleep(1000)
+    threading.Thread(target=run, daemon=True).start()
+    ready.wait()
+def end_of_this_thread(): kernel.syscall(60, 0)
+"""
+_HUGE_WRITES = """
+import mmap
+zeros = memoryview(mmap.mmap(-1, 0x7ffff000, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ))
+def write(n):
+    f = os.open(f"/big{n}", os.O_CREAT | os.O_WRONLY)
+    while True: os.write(f, zeros)
+for n in range(8): threading.Thread(target=write, args=(n,)).start()
+"""
+# Maps a page without a file, goes on there, and unmaps the program: nothing but /proc/.../exe leads to it then.
+_UNMAPPED = (
+    "b80900000031ffbe00100000ba0700000041ba2200000049c7c0ffffffff4531c90f054889c7488d3509000000b940000000f3a4ffe0"
+    "b80b000000bf00004000be001000000f05b8220000000f05ebf7"
+)
+HIDING = {
+    "mapped files whose names have the end of a line": _WRITES + 'pieces(mapped, "/x\\ry")',
+    "mapped files whose names look like other lines": _WRITES + 'pieces(mapped, "/x\\rq-q 1 2 3 4 5")',
+    "files that one thread has": _WRITES
+    + """
+def hide(f):
+    copy = os.dup(f.fileno())
+    thread(lambda: kernel.syscall(436, 1000, 2000, 2))  # close_range, which parts the thread from the table of the others
+    os.close(copy)
+pieces(hide)
+""",
+    "files of a process whose first thread has ended": _WRITES
+    + """
+def hide(f):
+    if os.fork() == 0:
+        thread(lambda: None)
+        end_of_this_thread()
+pieces(hide)
+""",
+    "mapped files of a process whose first thread has ended": _WRITES
+    + """
+def hide(f):
+    ready, done = os.pipe()
+    if os.fork() == 0:
+        mapped(f); f.close()
+        thread(lambda: os.write(done, b"x"))
+        end_of_this_thread()
+    os.read(ready, 1)
+pieces(hide)
+""",
+    "files behind messages without bytes": _WRITES
+    + """
+def hide(f):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for i in range(6): here.send(b"")
+    sent(here, f); kept.extend((here, there))
+pieces(hide)
+""",
+    "files in messages without bytes that were looked at": _WRITES
+    + """
+def hide(f):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sent(here, f, b"")
+    there.recvmsg(10, 0, socket.MSG_PEEK); kept.extend((here, there))
+pieces(hide)
+""",
+    "files in connections, written by those whose end nobody counts": _WRITES
+    + """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+l = socket.socket(socket.AF_UNIX); l.bind("/l"); l.listen(100)
+for n in range(14):
+    if os.fork() == 0:
+        with open("/big", "wb", 0) as f:
+            os.unlink("/big")
+            for i in range(100): f.write(b)
+            a = socket.socket(socket.AF_UNIX); a.connect("/l"); sent(a, f)
+        os._exit(0)
+    try: os.waitpid(-1, 0)
+    except ChildProcessError: pass
+time.sleep(1000)
+""",
+    "programs that run and are not in memory": _WRITES
+    + f"""
+code = bytes.fromhex("{_UNMAPPED}")
+head = b"\\x7fELF\\x02\\x01\\x01" + bytes(9)
+head += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+head += struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 0x78 + len(code), 0x78 + len(code), 0x1000)
+for n in range(14):
+    with open("/big", "wb", 0) as f:
+        f.write(head + code)
+        for i in range(100): f.write(b)
+    os.chmod("/big", 0o755)
+    pid = os.posix_spawn("/big", ["big"], {{}})
+    while "/big" in open(f"/proc/{{pid}}/maps").read(): time.sleep(0.01)
+    os.unlink("/big")
+time.sleep(1000)
+""",
+    "calls that write gigabytes": _WRITES + _HUGE_WRITES,
+}
