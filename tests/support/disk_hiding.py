@@ -29,19 +29,31 @@ def thread(work):
     ready.wait()
 def end_of_this_thread(): kernel.syscall(60, 0)
 """
-_HUGE_WRITES = """
+_HUGE = """
 import mmap
 zeros = memoryview(mmap.mmap(-1, 0x7ffff000, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ))
+WRITE
+for n in range(8): threading.Thread(target=write, args=(n,)).start()
+"""
+_KEPT = """
 def write(n):
     f = os.open(f"/big{n}", os.O_CREAT | os.O_WRONLY)
     while True: os.write(f, zeros)
-for n in range(8): threading.Thread(target=write, args=(n,)).start()
 """
 # Maps a page without a file, goes on there, and unmaps the program: nothing but /proc/.../exe leads to it then.
 _UNMAPPED = (
     "b80900000031ffbe00100000ba0700000041ba2200000049c7c0ffffffff4531c90f054889c7488d3509000000b940000000f3a4ffe0"
     "b80b000000bf00004000be001000000f05b8220000000f05ebf7"
 )
+_NOWHERE = """
+def close(f):
+    time.sleep(0.05); os.close(f)
+def write(n):
+    while True:
+        f = os.open(f"/big{n}", os.O_CREAT | os.O_WRONLY); os.unlink(f"/big{n}")
+        threading.Thread(target=close, args=(f,)).start()
+        os.write(f, zeros)
+"""
 HIDING = {
     "mapped files whose names have the end of a line": _WRITES + 'pieces(mapped, "/x\\ry")',
     "mapped files whose names look like other lines": _WRITES + 'pieces(mapped, "/x\\rq-q 1 2 3 4 5")',
@@ -119,5 +131,13 @@ for n in range(14):
     os.unlink("/big")
 time.sleep(1000)
 """,
-    "calls that write gigabytes": _WRITES + _HUGE_WRITES,
+    "calls that write gigabytes": _WRITES + _HUGE.replace("WRITE", _KEPT),
+    "calls that write gigabytes to files that are in no table": _WRITES + _HUGE.replace("WRITE", _NOWHERE),
+    "calls that write gigabytes, beside very many files": _WRITES
+    + """
+for d in range(100):
+    os.mkdir(f"/d{d}")
+    for n in range(500): os.close(os.open(f"/d{d}/{n}", os.O_CREAT | os.O_WRONLY))
+"""
+    + _HUGE.replace("WRITE", _KEPT),
 }

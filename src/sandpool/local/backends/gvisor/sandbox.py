@@ -198,9 +198,9 @@ class GvisorSandbox:
 
     async def freeze(self) -> None:
         """The processes of its kernel; where control groups cannot, that kernel stops what runs on it."""
-        if self._keeper.alive and not self._paused and not self._frozen:
-            self._frozen = True
-            if not await freezing.freeze(self._machine.cgroups, self.plan.id, freezing.MOMENT):
+        if self._keeper.alive and not self._paused:
+            before, self._frozen = self._frozen, True
+            if not await freezing.freeze(self._machine.cgroups, self.plan.id, freezing.MOMENT) and not before:
                 await self._command("pause", config.ROOT)
 
     async def thaw(self) -> None:

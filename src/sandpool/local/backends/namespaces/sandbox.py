@@ -237,8 +237,8 @@ class NamespaceSandbox:
                 await container.signal_all(number)
 
     async def freeze(self) -> None:
-        if self._shared is not None and not self._paused and not self._frozen:
-            self._frozen = True
+        if self._shared is not None and not self._paused:
+            self._frozen = True  # also if it is not yet: who asks again hears whether it is by then
             if not await freezing.freeze(self._machine.cgroups, self.plan.id, freezing.MOMENT):
                 await self._signal_all(signal.SIGSTOP)
 

@@ -24,7 +24,11 @@ MOST_MAPPED = 2_000_000
 TOO_MANY = 1 << 62
 _DELETED = " (deleted)"
 _DELETED_LINE = b" (deleted)\n"
-_HELD_BESIDES = ("exe", "cwd", "root")  # a program stays on disk while it runs, mapped or not; so does a folder somebody is in
+_HELD_BESIDES = (
+    "exe",
+    "cwd",
+    "root",
+)  # a program stays on disk while it runs, mapped or not; so does a folder somebody is in
 _BLOCK = 512
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_FILES = 2
@@ -76,6 +80,16 @@ def hidden(pids: Iterable[int], mark: str, folder: Path) -> int | None:
     return total
 
 
+def written(pids: Iterable[int]) -> dict[int, int]:
+    """Bytes that each of these processes has written to disks so far, also in a call that is not yet at its end."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, KeyError), open(f"/proc/{pid}/io") as file:
+            said = {key: int(value) for key, _, value in (line.partition(":") for line in file)}
+            found[pid] = max(0, said["write_bytes"] - said["cancelled_write_bytes"])
+    return found
+
+
 def _held(pid: int, mark: str, device: int, known: dict[str, _Counting], mapped: _Budget) -> Iterator[_Seen]:
     """What the process holds that may be one of those; None for everything else, UNSEEN for what nobody can look at.
 
@@ -125,7 +139,7 @@ def _on_the_way(task: int, folder: str, name: str, counting: _Counting, *, leade
 
 def _same_files(task: int, other: int) -> bool:
     """Whether two threads have the same table of files. Where the kernel does not say, no."""
-    return int(_libc.syscall(_KCMP[os.uname().machine], task, other, _KCMP_FILES, 0, 0)) == 0
+    return int(_libc.syscall(_KCMP.get(os.uname().machine, -1), task, other, _KCMP_FILES, 0, 0)) == 0
 
 
 def _is_socket(path: str) -> bool:

@@ -7,16 +7,19 @@ count while somebody holds them open.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandpool.local.backends.pods.hidden import TOO_MANY, hidden
+from sandpool.local.backends.pods.hidden import TOO_MANY, hidden, written
 from sandpool.local.backends.pods.limits import storage_limits
 from sandpool.local.backends.runtime import Sandbox
-from sandpool.local.disk.measured import Used
+from sandpool.local.disk.measured import Used, nearest
+from sandpool.local.errors import NodeError
 from sandpool.local.volumes.spec import Claim, EmptyDir
 from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Uid
@@ -36,6 +39,9 @@ class PodStorage:
         self.limits = storage_limits(pod.workload)
         self.began_empty = pod.workload.was is None
         self._last = Used()
+        self._unstopped = False
+        # When it was last measured and stood still: what it used, and what each process had written.
+        self._sure: tuple[Used, Mapping[int, int]] = (Used(), {})
 
     async def measure(self, *, thorough: bool) -> Used:
         pod = self._pod
@@ -46,7 +52,14 @@ class PodStorage:
         volumes = self._paths(EmptyDir)
         claims = self._paths(Claim) if thorough else {}
         paths = [path for paths in layers.values() for path in paths] + [*volumes.values(), *claims.values()]
-        sizes = dict(zip(paths, await sandbox.measure(paths), strict=True))
+        walk = asyncio.ensure_future(sandbox.measure(paths))
+        try:
+            if self._unstopped and await self._outrun(sandbox, walk):
+                return replace(self._last, hidden=TOO_MANY)
+        except BaseException:
+            walk.cancel()
+            raise
+        sizes = dict(zip(paths, await walk, strict=True))
         unnamed = await self._hidden(sandbox, folder.path)
         self._last = Used(
             {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
@@ -55,16 +68,34 @@ class PodStorage:
             sum(max(0, sizes[path][0] - self._size(name)) for name, path in claims.items()),
             sum(inodes for _, inodes in sizes.values()),
         )
+        if not self._unstopped:
+            self._sure = self._last, await asyncio.to_thread(written, await sandbox.processes())
         return self._last
+
+    async def _outrun(self, sandbox: Sandbox, walk: asyncio.Future[list[tuple[int, int]]]) -> bool:
+        """Whether a pod that does not stop, because it is in the middle of calls that write gigabytes, has written more than it may
+        while others still look at its files: some of these may have neither a name nor be in any table."""
+        used, before = self._sure
+        slack, allowance = nearest(used, self.limits)
+        while slack is not None:
+            now = await asyncio.to_thread(written, await sandbox.processes())
+            if sum(max(0, size - before.get(pid, 0)) for pid, size in now.items()) > slack + allowance // 2:
+                walk.add_done_callback(lambda done: done.cancelled() or done.exception())
+                return True
+            if walk.done():
+                break
+            await asyncio.wait({walk}, timeout=_MOMENT)
+        return False
 
     async def _hidden(self, sandbox: Sandbox, folder: Path) -> int:
         """What cannot be looked into may be gone a moment later: a connection is accepted, a message read. If not, it counts as more
         than any limit: nobody hides there."""
         for again in range(_TRIES):
             if again:
-                await self._pod.thaw()
-                await self._clock.sleep(_MOMENT)
-                await self._pod.freeze()
+                with contextlib.suppress(NodeError):  # it is looked at all the same
+                    await self.thaw()
+                    await self._clock.sleep(_MOMENT)
+                    await self.freeze()
             found = await asyncio.to_thread(hidden, await sandbox.processes(), self.uid, folder)
             if found is not None:
                 return found
@@ -84,7 +115,9 @@ class PodStorage:
         return 0
 
     async def freeze(self) -> None:
+        self._unstopped = True
         await self._pod.freeze()
+        self._unstopped = False
 
     async def thaw(self) -> None:
         await self._pod.thaw()
