@@ -12,6 +12,7 @@ from pathlib import Path
 
 _SMALLEST = 2 * 1024 * 1024
 _SECONDS = 60
+_LARGE, _JOURNAL = 1 << 30, 32  # bytes, MiB: by itself a large one takes 1 GiB, before anything is in it
 
 
 def possible() -> bool:
@@ -23,12 +24,13 @@ def mounted(folder: Path) -> bool:
 
 
 def attach(image: Path, folder: Path, size: int) -> None:
-    """Makes the image if it is not there, and mounts it. A new one appears under its name only when it is whole."""
+    """Makes the image if it is not there, and mounts it. A new one appears under its name only when it is whole. What is deleted
+    in it is given back to the disk: who writes and deletes all over it would else take its whole size."""
     if not image.exists():
         _make(image, size)
     folder.mkdir(mode=0o700, exist_ok=True)
     if not mounted(folder):
-        _run("mount", "-t", "ext4", "-o", "loop,nosuid,nodev", str(image), str(folder))
+        _run("mount", "-t", "ext4", "-o", "loop,nosuid,nodev,discard", str(image), str(folder))
 
 
 def detach(folder: Path) -> None:
@@ -41,7 +43,8 @@ def _make(image: Path, size: int) -> None:
     with open(fresh, "wb") as file:
         os.fchmod(file.fileno(), 0o600)
         file.truncate(max(size, _SMALLEST))
-    _run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1", str(fresh))
+    journal = ("-J", f"size={_JOURNAL}") if size >= _LARGE else ()
+    _run("mkfs.ext4", "-q", "-F", "-m", "0", *journal, "-E", "nodiscard,lazy_itable_init=1", str(fresh))
     os.rename(fresh, image)
 
 
