@@ -199,8 +199,10 @@ class WatchReply:
                 with self._watches.sending.holding(self._tenant, watch.first_size):
                     self._sent = False
                     for chunk in lines(await next_events(), shape):
+                        if len(chunk) > LARGE:
+                            await turn(self._tenant)
                         await send(chunk)
-                        await turn(self._tenant)
+                        await asyncio.sleep(0)
             while True:
                 self._sent = True
                 events = await next_events()
@@ -212,8 +214,10 @@ class WatchReply:
                     await send(b"%b%b}\n" % (_HEADS[event.type], event.value))
                     continue
                 for chunk in lines(events, shape):
+                    if len(chunk) > LARGE:
+                        await turn(self._tenant)
                     await send(chunk)
-                    await turn(self._tenant)  # there may be thousands, and `send` need not wait
+                    await asyncio.sleep(0)  # there may be thousands, and `send` need not wait: others get their turn
         except ApiError as error:
             await send(error_line(error))
 
