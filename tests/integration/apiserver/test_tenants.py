@@ -260,7 +260,10 @@ async def test_lists_that_nobody_reads(tmp_path: Path) -> None:
 
 async def test_large_bodies_that_end_in_the_same_moment(tmp_path: Path) -> None:
     """Each takes a good while to work through. A short request of another tenant waits for one of them, not for all."""
-    pod = {"metadata": {"generateName": "p"}, "spec": {"containers": [{"name": f"m{n}", "image": "i"} for n in range(3000)]}}
+    pod = {
+        "metadata": {"generateName": "p"},
+        "spec": {"containers": [{"name": f"m{n}", "image": "i"} for n in range(3000)]},
+    }
     body = msgspec.json.encode(pod)
     length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     async with town(tmp_path) as here:

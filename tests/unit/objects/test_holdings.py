@@ -239,9 +239,7 @@ async def test_too_many_volume_claims_of_sandboxes() -> None:
     here = await place(HoldingLimits(objects=9))
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     for number in range(8):
-        await here.objects.create(
-            PERSISTENT_VOLUME_CLAIMS, "a", {"metadata": {"name": f"v{number}"}, "spec": spec}
-        )
+        await here.objects.create(PERSISTENT_VOLUME_CLAIMS, "a", {"metadata": {"name": f"v{number}"}, "spec": spec})
     with pytest.raises(Forbidden, match="--max-objects"):
         await here.objects.create(PERSISTENT_VOLUME_CLAIMS, "a", {"metadata": {"name": "v8"}, "spec": spec})
     await here.store_map("b", namespace="b")

@@ -28,9 +28,7 @@ from sandpool.model.resource import Resource
 MIB: Final = 1024 * 1024
 RATE: Final = Rate(64 * MIB, 4 * MIB)
 """Of bytes of all states: each is kept for a while, whatever replaces it."""
-MADE: Final = frozenset(
-    kind.plural for kind in (SANDBOXES, PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, NETWORK_POLICIES)
-)
+MADE: Final = frozenset(kind.plural for kind in (SANDBOXES, PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, NETWORK_POLICIES))
 """Kinds that controllers make of what a tenant wrote."""
 SLACK: Final = 16 * 1024
 """Bytes by which a controller may change one of them, however full its namespace is: it marks, labels and hands over."""
@@ -101,7 +99,9 @@ class Holdings:
         objects, size = self.objects, self.size
         if objects.used >= objects.easy and not objects.fits(namespace):
             raise self._exceeded(resource, name, "objects", objects, namespace, 1)
-        if made and size.used >= size.easy and not size.fits(namespace):  # how large it is, is not known yet: one may be too large
+        if (
+            made and size.used >= size.easy and not size.fits(namespace)
+        ):  # how large it is, is not known yet: one may be too large
             raise self._exceeded(resource, name, "bytes", size, namespace, 1)
 
     def guarded(self, encode: Encode, key: str, current: Record | None, tenant: str) -> Encode:
