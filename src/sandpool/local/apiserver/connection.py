@@ -298,8 +298,8 @@ class Connection(asyncio.Protocol):
         sending.unsent.take(self.owner, size)
         return True
 
-    def turn(self) -> Awaitable[None]:
-        return self.house.sending.turns.take(self.owner)
+    def turn(self, size: int) -> Awaitable[None]:
+        return self.house.sending.turns.take(self.owner, size)
 
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         exchange = self._asked
