@@ -38,19 +38,25 @@ def same(left: Json, right: Json) -> bool:
 
 def depth(value: Json, limit: int = MAX_DEPTH) -> int:
     """How deep containers nest; counting stops above the limit."""
+    return extent(value, limit)[0]
+
+
+def extent(value: Json, limit: int = MAX_DEPTH) -> tuple[int, int]:
+    """How deep containers nest, and how many values had to be looked at to know it."""
     if type(value) is not dict and type(value) is not list:
-        return 0
+        return 0, 0
     level: list[Json] = [value]
-    reached = 0
+    reached = seen = 0
     while level and reached <= limit:
         below: list[Json] = []
         for node in level:
+            seen += len(node)
             for child in node.values() if type(node) is dict else node:
                 if type(child) is dict or type(child) is list:
                     below.append(child)  # noqa: PERF401 - a comprehension for each node is a call for each
         reached += 1
         level = below
-    return reached
+    return reached, seen
 
 
 def without_nulls(value: Json) -> Json:

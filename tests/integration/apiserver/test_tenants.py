@@ -256,3 +256,62 @@ async def test_lists_that_nobody_reads(tmp_path: Path) -> None:
             assert (await here.server.request("GET", here.greedy.maps)).status == 200
             whole = f"{here.greedy.maps}?watch=1&timeoutSeconds=1"
             assert (await here.greedy.request("GET", whole)).status == 429  # it would begin with all of them too
+
+
+@pytest.mark.parametrize("containers", [3000, 300], ids=["large", "not so large"])
+async def test_bodies_that_end_in_the_same_moment(tmp_path: Path, containers: int) -> None:
+    """Each takes a good while to work through. A short request of another tenant waits for one of them, not for all."""
+    pod = {
+        "metadata": {"generateName": "p"},
+        "spec": {"containers": [{"name": f"m{n}", "image": "i"} for n in range(containers)]},
+    }
+    body = msgspec.json.encode(pod)
+    length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    async with town(tmp_path) as here:
+        asked = here.greedy.head("POST", "/api/v1/namespaces/greedy/pods?dryRun=All", length) + body[:-1]
+        lines = [(Connection(here.server.server._house), Unread()) for _ in range(81)]
+        for connection, transport in lines:
+            connection.connection_made(transport)
+        *greedy, (modest, told) = lines
+        try:
+            for connection, _ in greedy:
+                connection.data_received(asked)
+            async with asyncio.timeout(60):
+                while here.server.server._seats.shares.holds("greedy") < len(greedy):
+                    await asyncio.sleep(0)
+                for connection, _ in greedy:
+                    connection.data_received(body[-1:])
+                modest.data_received(here.modest.head("GET", f"{here.modest.maps}/none"))
+                while not told.written:
+                    await asyncio.sleep(0)
+                answered = sum(bool(transport.written) for _, transport in greedy)
+                assert answered < 5 * (3000 // containers)
+                while not all(transport.written for _, transport in greedy):
+                    await asyncio.sleep(0)
+            assert codes([transport for _, transport in greedy]) == {b"201": len(greedy)}
+        finally:
+            for connection, _ in lines:
+                connection.connection_lost(None)
+
+
+async def test_long_lists_leave_room_between_their_pieces(tmp_path: Path) -> None:
+    """In a turn of the loop one piece of one of them is sent, not one of each."""
+    async with town(tmp_path) as here:
+        for number in range(12):
+            assert (await here.greedy.store(f"m{number}", 300_000)).status == 201
+        lists = [(Connection(here.server.server._house), Unread()) for _ in range(20)]
+        for connection, transport in lists:
+            connection.connection_made(transport)
+        most = last = 0
+        try:
+            for connection, _ in lists:
+                connection.data_received(here.greedy.head("GET", here.greedy.maps))
+            async with asyncio.timeout(60):
+                while last < 20 * 12 * 300_000:
+                    await asyncio.sleep(0)
+                    sent = sum(len(transport.written) for _, transport in lists)
+                    most, last = max(most, sent - last), sent
+            assert most < 3 * 300_000
+        finally:
+            for connection, _ in lists:
+                connection.connection_lost(None)

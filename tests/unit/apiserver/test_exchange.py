@@ -64,6 +64,8 @@ class Line:
 
     def cut(self) -> None: ...
 
+    async def turn(self, size: int) -> None: ...
+
 
 def exchange(line: Line, **options: Any) -> Exchange:
     return Exchange(line, **{"method": "POST", "path": "/", "query": b"", "headers": [], "keep": True, **options})

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sandpool.model import patch_json
 from sandpool.model.documents import MAX_DEPTH, depth, same
-from sandpool.model.patch_json import MAX_OPERATIONS
+from sandpool.model.patch_json import MAX_OPERATIONS, MAX_WORK
 from sandpool.model.patches import BadPatch, PatchError, PatchTooLarge, apply_json_patch
 from support.model_search import unhurried
 
@@ -181,6 +182,36 @@ def test_too_many_operations() -> None:
     with pytest.raises(PatchTooLarge, match="allowed maximum operations in a JSON patch is 10000, got 10001"):
         apply_json_patch({}, [op("test", "/a")] * (MAX_OPERATIONS + 1))
     assert apply_json_patch({}, [op("test", "/a")] * MAX_OPERATIONS) == {}
+
+
+def test_that_it_is_a_patch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each operation was seconds for the longest patch, in which nobody else was served."""
+    checks = []
+    monkeypatch.setattr(patch_json, "_check_operations", checks.append)
+    there_and_back = [op("move", "/b", source="/a"), op("move", "/a", source="/b")]
+    assert apply_json_patch({"a": 1}, there_and_back * 500) == {"a": 1}
+    assert len(checks) == 1
+
+
+_LARGE = {"a": {str(n): "" for n in range(MAX_WORK // 100)}, "l": [""] * (MAX_WORK // 10), "x": {}}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [op("move", "/x/b", source="/a"), op("move", "/a", source="/x/b")],
+        [op("copy", "/a/y", source="/a/0"), op("add", "/a/z", "")],
+        [op("add", "/l/0", "")],
+        [op("remove", "/l/0")],
+        [op("move", "/l/-", source="/l/0")],
+    ],
+    ids=["move", "copy", "insert", "remove", "rotate"],
+)
+def test_a_patch_that_does_too_much_to_a_large_object_ends(steps: list[dict[str, Any]]) -> None:
+    """However short it is: what each step costs is bounded, not only how many there are."""
+    with pytest.raises(PatchTooLarge, match="too large a part of the object too often"):
+        apply_json_patch(_LARGE, steps * (MAX_OPERATIONS // len(steps)))
+    apply_json_patch(_LARGE, steps * 5)
 
 
 def test_copies_of_copies_end_before_they_fill_the_memory() -> None:

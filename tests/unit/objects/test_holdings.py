@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -24,7 +25,7 @@ from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
 from sandpool.loop.pace import Rate
 from sandpool.loop.shares import OPERATOR
-from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES, PODS, SANDBOXES
+from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS, SANDBOXES
 from sandpool.model.patches import json_patch, merge_patch
 from support.local_objects import pod, sandbox
 
@@ -212,6 +213,55 @@ async def test_too_many_sandboxes_and_pods_whoever_makes_them(kind: Any, body: A
     assert "(--max-sandboxes)" in str(refused[0])
     await here.objects.create(kind, "b", body("s"))
     await here.objects.delete(kind, "a", "s0")
+    await here.store.close()
+
+
+def large(document: dict[str, Any], size: int) -> dict[str, Any]:
+    return document | {"metadata": document["metadata"] | {"annotations": {"much": "x" * size}}}
+
+
+@pytest.mark.parametrize(("kind", "body"), [(SANDBOXES, sandbox), (PODS, pod)], ids=["sandboxes", "pods"])
+async def test_large_sandboxes_and_pods_whoever_makes_them(kind: Any, body: Any) -> None:
+    """A pool of a few words makes hundreds of them: they must not take what other tenants have left to write in."""
+    here = await place(HoldingLimits(size=900 * KIB))
+    asked = [here.objects.create(kind, "a", large(body(f"s{number}"), 40 * KIB)) for number in range(40)]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Forbidden)]
+    assert len(refused) > 15
+    assert "(--max-stored-bytes)" in str(refused[0])
+    assert here.holdings.size.used < 900 * KIB
+    await here.store_map("b", 5 * KIB, "b")
+    await here.objects.delete(kind, "a", "s0")
+    await here.store.close()
+
+
+async def test_too_many_volume_claims_of_sandboxes() -> None:
+    here = await place(HoldingLimits(objects=9))
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    for number in range(8):
+        await here.objects.create(PERSISTENT_VOLUME_CLAIMS, "a", {"metadata": {"name": f"v{number}"}, "spec": spec})
+    with pytest.raises(Forbidden, match="--max-objects"):
+        await here.objects.create(PERSISTENT_VOLUME_CLAIMS, "a", {"metadata": {"name": "v8"}, "spec": spec})
+    await here.store_map("b", namespace="b")
+    await here.store.close()
+
+
+async def test_what_controllers_change_grows_within_the_share_of_its_namespace() -> None:
+    """They copy annotations of a sandbox to its pod, after the sandbox was charged."""
+    here = await place(HoldingLimits(size=900 * KIB))
+    await here.objects.create(PODS, "a", pod("p"))
+    for number in range(7):
+        await here.store_map(f"m{number}", 100 * KIB)
+    annotated = [merge_patch({"metadata": {"annotations": {"much": "x" * size}}}) for size in (120 * KIB, 1 * KIB)]
+    with pytest.raises(Forbidden, match="--max-stored-bytes"):
+        await here.objects.patch(PODS, "a", "p", annotated[0])
+    for number in range(7, 12):
+        with suppress(Forbidden):
+            await here.store_map(f"m{number}", 20 * KIB)
+    await here.objects.patch(PODS, "a", "p", annotated[1])  # a little always has room
+    told = merge_patch({"status": {"message": "x" * 60 * KIB}})
+    await here.objects.patch(PODS, "a", "p", told, subresource="status")
+    await here.objects.delete(PODS, "a", "p")
     await here.store.close()
 
 

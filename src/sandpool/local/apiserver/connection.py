@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -297,6 +297,9 @@ class Connection(asyncio.Protocol):
             return False
         sending.unsent.take(self.owner, size)
         return True
+
+    def turn(self, size: int) -> Awaitable[None]:
+        return self.house.sending.turns.take(self.owner, size)
 
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         exchange = self._asked

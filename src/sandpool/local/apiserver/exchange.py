@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ Upgrade = Callable[[Headers, int], Pipe]
 STATUS_LINE: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 UNREAD: Final = 64 * 1024  # bytes of a body that wait here before the client is not read on
 LARGE: Final = 64 * 1024  # bytes that a connection does not take without asking
+SMALL: Final = 2 * 1024  # bytes of a body that are worked through at once, whoever else waits
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"connection: close\r\n"
@@ -63,6 +64,10 @@ class Line(Protocol):
 
     def hold(self, size: int) -> bool:
         """Whether so many bytes may wait for the client besides those that do; if so, they count. Given back with a negative size."""
+        ...
+
+    def turn(self, size: int) -> Awaitable[None]:
+        """Waits until others had theirs, before so many bytes are worked through."""
         ...
 
     def cut(self) -> None:
@@ -184,6 +189,8 @@ class Exchange:
             if self.gone:
                 raise Unread("the request ended before its body did")
             if self.arrived:
+                if size > SMALL:
+                    await self._line.turn(size)
                 return taken[0] if len(taken) == 1 else b"".join(taken)
             self._line.flow.resume_reading()
             await self._news()

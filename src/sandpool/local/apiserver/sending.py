@@ -7,13 +7,14 @@ changes meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from sandpool.kube.errors import TooManyRequests
 from sandpool.local.apiserver.limits import Limits
 from sandpool.loop.shares import OPERATOR, Shares
+from sandpool.loop.turns import Turns
 
 EACH: Final = 100
 """Bytes that an object in a snapshot takes besides its value."""
@@ -23,6 +24,14 @@ class Sending:
     def __init__(self, limits: Limits) -> None:
         self.unsent = Shares(limits.unsent)
         self.snapshots = Shares(limits.snapshots)
+        self.turns = Turns()  # for large bodies, and pieces of long answers
+
+    async def in_turn(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The same pieces, each rendered when it is the tenant's turn."""
+        await self.turns.take(tenant)
+        async for piece in pieces:
+            yield piece
+            await self.turns.take(tenant)
 
     def may_wait(self, tenant: str, size: int) -> bool:
         """Whether that much more may wait for a client of that tenant."""

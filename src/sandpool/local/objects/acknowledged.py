@@ -23,13 +23,19 @@ class Acknowledged:
 
     def __init__(self, store: Store, holdings: Holdings) -> None:
         self._store = store
+        self._holdings = holdings
         self._guarded = holdings.guarded
 
-    def put(self, key: str, current: Record | None, document: Document, tenant: str) -> asyncio.Future[Record]:
-        """In the place of `current`, or as a new object; on a tenant's account, whose shares it may exceed."""
+    def put(
+        self, key: str, current: Record | None, document: Document, tenant: str, made_for: str = ""
+    ) -> asyncio.Future[Record]:
+        """In the place of `current`, or as a new object; on a tenant's account, whose shares it may exceed, or as something that
+        controllers have made for one."""
         encode: Encode = partial(encoded_at, document, MAX_BYTES)
         if tenant:
             encode = self._guarded(encode, key, current, tenant)
+        elif made_for and current is not None and self._holdings.size.used >= self._holdings.size.easy // 2:
+            encode = self._holdings.bounded(encode, key, current, made_for)
         return self._store.put(key, NO_REVISION if current is None else current.revision, encode)
 
     def mark(self, record: Record, document: Document) -> asyncio.Future[Record]:

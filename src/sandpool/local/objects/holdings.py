@@ -1,8 +1,9 @@
 """What each namespace holds of the store, and how much of it a tenant may add. The rules are those of loop/shares.py.
 
 Counted are the newest states of all objects, whoever wrote them, as they are decided: an object's bytes go to its namespace, those of a
-kind without namespaces to the operator. Refused are only writes on a tenant's account, and sandboxes and pods, which
-controllers make because a tenant wants them. A write that makes an object smaller passes, and nothing here is asked about a delete.
+kind without namespaces to the operator. Refused are only writes on a tenant's account, and whatever controllers make because a tenant
+wants it, whoever writes that: a small pool makes many large sandboxes. A write that makes an object smaller passes, a status always does,
+and nothing here is asked about a delete.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from sandpool.local.store.port import Encode, Store
 from sandpool.local.store.record import Change, Record
 from sandpool.loop.pace import Pace, Rate
 from sandpool.loop.shares import OPERATOR, Shares
-from sandpool.model.kinds import PODS, SANDBOXES
+from sandpool.model.kinds import NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, PODS, SANDBOXES, SERVICES
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
 MIB: Final = 1024 * 1024
 RATE: Final = Rate(64 * MIB, 4 * MIB)
 """Of bytes of all states: each is kept for a while, whatever replaces it."""
+MADE: Final = frozenset(kind.plural for kind in (SANDBOXES, PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, NETWORK_POLICIES))
+"""Kinds that controllers make of what a tenant wrote."""
+SLACK: Final = 16 * 1024
+"""Bytes by which a controller may change one of them, however full its namespace is: it marks, labels and hands over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +89,36 @@ class Holdings:
 
     def check_new(self, resource: Resource[Any], namespace: str, name: str, tenant: str) -> None:
         """Forbidden, if the namespace has no room for one more object of that kind."""
-        running = self._running.get(resource.plural)
-        if running is None and not tenant:
+        made = resource.plural in MADE
+        if not made and not tenant:
             return
         self.settle()
+        running = self._running.get(resource.plural)
         if running is not None and running.used >= running.easy and not running.fits(namespace):
             raise self._exceeded(resource, name, resource.plural, running, namespace, 1)
-        if tenant and not self.objects.fits(namespace):
-            raise self._exceeded(resource, name, "objects", self.objects, namespace, 1)
+        objects, size = self.objects, self.size
+        if objects.used >= objects.easy and not objects.fits(namespace):
+            raise self._exceeded(resource, name, "objects", objects, namespace, 1)
+        if (
+            made and size.used >= size.easy and not size.fits(namespace)
+        ):  # how large it is, is not known yet: one may be too large
+            raise self._exceeded(resource, name, "bytes", size, namespace, 1)
 
     def guarded(self, encode: Encode, key: str, current: Record | None, tenant: str) -> Encode:
         """The same encoding, for a tenant: Forbidden or TooManyRequests if what it makes is too much."""
         return partial(self._encode, encode, key, 0 if current is None else len(current.value), tenant)
+
+    def bounded(self, encode: Encode, key: str, current: Record, namespace: str) -> Encode:
+        """The same encoding of something that a controller changes: Forbidden if its namespace has no room for much more of it."""
+        return partial(self._encode_bounded, encode, key, len(current.value), namespace)
+
+    def _encode_bounded(self, encode: Encode, key: str, before: int, namespace: str, revision: Revision) -> bytes:
+        value = encode(revision)
+        grown = len(value) - before
+        self.settle()
+        if grown > SLACK and not self.size.fits(namespace, grown):
+            raise self._exceeded_by(key, grown, namespace)
+        return value
 
     def _encode(self, encode: Encode, key: str, before: int, tenant: str, revision: Revision) -> bytes:
         value = encode(revision)

@@ -30,7 +30,7 @@ from sandpool.local.objects.document import (
     revision_of,
     text_of,
 )
-from sandpool.local.objects.holdings import HoldingLimits, Holdings
+from sandpool.local.objects.holdings import MADE, HoldingLimits, Holdings
 from sandpool.local.objects.keys import key_of
 from sandpool.local.objects.listing import list_objects
 from sandpool.local.objects.matching import Memo
@@ -295,7 +295,8 @@ class Objects:
         else:
             if self.room.why:
                 self.room.check_change(record, document, change.subresource)
-            written = self._log.put(record.key, record, document, options.tenant)
+            made = change.namespace if resource.plural in MADE and not change.subresource else ""
+            written = self._log.put(record.key, record, document, options.tenant, made)
         return self._windowed(resource, written) if change.subresource == "scale" else written, warnings
 
     async def _refused(self, refusal: ApiError, derived_from: Revision) -> Record:

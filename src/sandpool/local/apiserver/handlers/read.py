@@ -51,7 +51,7 @@ def listing(call: Call, listed: Listed, form: Form, now: datetime, sending: Send
     tenant = call.user.tenant
     if refuse:
         sending.check(tenant, held)
-    return _Held(Streamed(parts.pieces(), gzip), sending, tenant, held)
+    return _Held(Streamed(sending.in_turn(tenant, parts.pieces()), gzip), sending, tenant, held)
 
 
 class _Held:

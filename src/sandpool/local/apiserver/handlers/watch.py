@@ -18,7 +18,7 @@ from sandpool.kube.api import EventType
 from sandpool.kube.errors import ApiError, Gone, TooManyRequests
 from sandpool.local.apiserver.answer import JSON_LINES, PIECE, Reply
 from sandpool.local.apiserver.call import Call
-from sandpool.local.apiserver.exchange import Exchange
+from sandpool.local.apiserver.exchange import LARGE, Exchange
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import integer, watch_query
 from sandpool.local.apiserver.render import event_shape
@@ -193,12 +193,14 @@ class WatchReply:
 
     async def _pump(self, watch: RawWatch, send: Send) -> None:
         """This loop is where every event of every watcher passes."""
-        next_events, shape = watch.next, self._shape
+        next_events, shape, turn = watch.next, self._shape, self._watches.sending.turns.take
         try:
             if watch.first_size:
                 with self._watches.sending.holding(self._tenant, watch.first_size):
                     self._sent = False
                     for chunk in lines(await next_events(), shape):
+                        if len(chunk) > LARGE:
+                            await turn(self._tenant)
                         await send(chunk)
                         await asyncio.sleep(0)
             while True:
@@ -207,9 +209,13 @@ class WatchReply:
                 self._sent = False
                 if shape is None and len(events) == 1:  # by far the most common: one change, as it is stored
                     event = events[0]
+                    if len(event.value) > LARGE:
+                        await turn(self._tenant)
                     await send(b"%b%b}\n" % (_HEADS[event.type], event.value))
                     continue
                 for chunk in lines(events, shape):
+                    if len(chunk) > LARGE:
+                        await turn(self._tenant)
                     await send(chunk)
                     await asyncio.sleep(0)  # there may be thousands, and `send` need not wait: others get their turn
         except ApiError as error:
