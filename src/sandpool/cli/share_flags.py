@@ -22,7 +22,7 @@ class ShareFlags:
     max_sandboxes: Annotated[
         int, Parameter(help="Sandboxes, and pods, of all namespaces together, which share them.")
     ] = 20_000
-    max_objects: Annotated[int, Parameter(help="Objects that namespaces share. The admin may always write.")] = 100_000
+    max_objects: Annotated[int, Parameter(help="Objects that namespaces share.")] = 100_000
     max_stored_bytes: Annotated[
         str, Parameter(help="Bytes of those objects, such as 256Mi. All of them are in memory.")
     ] = "256Mi"

@@ -82,6 +82,7 @@ def pool_facts(pool: dict[str, Any]) -> dict[str, Any]:
 def _show(facts: dict[str, Any]) -> None:
     pools = facts.pop("pools", [])
     disk = facts["disk"]
+    del facts["disk_reserve"]  # what is free is told without it
     left = f"{disk['free'] / (1 << 30):.1f} GiB free"
     facts["disk"] = f"{disk['message']} ({left})" if disk["message"] else left
     width = max(map(len, facts))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from sandpool.local.apiserver.limits import Limits
+from sandpool.local.apiserver.limits import Limits, Memory
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
@@ -26,11 +26,17 @@ _GOODBYE: Final = 2.0  # seconds for the end of TLS
 
 class Door:
     def __init__(
-        self, listener: socket.socket, tls: ssl.SSLContext, limits: Limits, enter: Callable[[], asyncio.Protocol]
+        self,
+        listener: socket.socket,
+        tls: ssl.SSLContext,
+        limits: Limits,
+        memory: Memory,
+        enter: Callable[[], asyncio.Protocol],
     ) -> None:
         self._listener = listener
         self._tls = tls
         self._limits = limits
+        self._memory = memory
         self._enter = enter
         self._loop = asyncio.get_running_loop()
         self._shaking: dict[asyncio.Task[None], None] = {}  # the oldest first
@@ -89,7 +95,7 @@ class Door:
         self._shaking.pop(task, None)
         if task.cancelled():
             client.close()  # which nobody else does if it had not begun
-        elif (error := task.exception()) is not None:
+        elif (error := task.exception()) is not None and not self._memory.noticed(error):
             log.error("a connection failed", exc=error)
 
     def _pause(self, error: OSError) -> None:

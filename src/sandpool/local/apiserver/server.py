@@ -119,7 +119,9 @@ class ApiServer:
         house = self._house = House(
             self._app().serve, self._options.limits, self._owners, self._sending, self._empty.set, loop
         )
-        self._door = Door(listener, self._access.tls(), self._options.limits, lambda: Connection(house))
+        self._door = Door(
+            listener, self._access.tls(), self._options.limits, self._options.memory, lambda: Connection(house)
+        )
         self._door.open()
         self._sweep()
         log.info("the API server listens", url=self.url)
