@@ -21,24 +21,30 @@ class Turns:
     def __init__(self) -> None:
         self._used = 0  # bytes of this turn, or of one of the last
         self._passed = 0  # turns since then
+        self._coming = False  # whether the next turn is on its way
         self._waiting: Rotation[tuple[asyncio.Future[None], int]] = Rotation()
 
     async def take(self, tenant: str, size: int = BYTES) -> None:
         """Waits until it is the tenant's turn. It lasts until the caller waits for something else."""
-        loop = asyncio.get_running_loop()
-        if not self._used:
-            loop.call_soon(self._next)
+        if not self._coming:
+            self._call_next()
         if self._used < BYTES and not self._waiting:
             self._used += size
             return
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.push(tenant, (future, size))
         await future
 
+    def _call_next(self) -> None:
+        """If this fails for want of memory, the next who asks for a turn tries again: nobody waits for ever."""
+        asyncio.get_running_loop().call_soon(self._next)
+        self._coming = True
+
     def _next(self) -> None:
+        self._coming = False
         if self._passed < BETWEEN:
             self._passed += 1
-            asyncio.get_running_loop().call_soon(self._next)
+            self._call_next()
             return
         self._passed = self._used = 0
         while self._waiting and self._used < BYTES:
@@ -47,4 +53,4 @@ class Turns:
                 future.set_result(None)
                 self._used += size
         if self._used:
-            asyncio.get_running_loop().call_soon(self._next)
+            self._call_next()
