@@ -111,11 +111,11 @@ def test_no_pod_is_started_and_all_say_why(cluster: Cluster, disk: Path) -> None
 
 def test_many_deletes_on_a_full_disk_use_the_reserve_and_it_comes_back(cluster: Cluster, disk: Path) -> None:
     """More than the store has at hand: it is given the reserve bit by bit."""
-    for number in range(60):
+    for number in range(25):
         cluster.request("POST", MAPS, a_map(f"m{number}", 900_000))
     fill(disk / "hog", leave=0)
     until(lambda: cluster.status()["disk"]["level"] == "full", "status says that it is full")
-    for number in range(60):
+    for number in range(25):
         until(
             lambda number=number: _gone(cluster, f"m{number}"),
             "each delete is stored, if need be after the reserve was opened",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,12 @@ def test_a_large_one_takes_next_to_nothing_and_gives_back_what_is_deleted(tmp_pa
         synced(folder)
         assert taken(image) > empty + 60 * MIB
         (folder / "big").unlink()
-        synced(folder)
-        assert taken(image) < empty + 16 * MIB
+        for _ in range(600):  # blocks are given back after the commit that freed them, by a thread of the kernel
+            synced(folder)
+            if taken(image) < empty + 16 * MIB:
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail(f"{taken(image)} bytes are still taken, {empty} when it was empty")
     finally:
         images.detach(folder)
