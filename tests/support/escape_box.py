@@ -73,14 +73,18 @@ def _read_all(file: int) -> str:
 
 @contextlib.asynccontextmanager
 async def a_box(
-    world: World, limits: Limits = Limits(), rootfs: RootFs = RootFs(host=True), mounts: tuple[Mount, ...] = ()
+    world: World,
+    limits: Limits = Limits(),
+    rootfs: RootFs = RootFs(host=True),
+    mounts: tuple[Mount, ...] = (),
+    user: str = "",
 ) -> AsyncIterator[Box]:
     name = f"box-{next(_numbers)}"
     folder = world.folder / "data" / name
     folder.mkdir()
     sandbox = await world.runtime.create(SandboxPlan(name, "box", folder, limits))
     try:
-        plan = ContainerPlan("main", ("sh", "-c", FOREVER), rootfs, mounts=mounts)
+        plan = ContainerPlan("main", ("sh", "-c", FOREVER), rootfs, user=user, mounts=mounts)
         yield Box(await sandbox.start(plan, Stdio()))
     finally:
         await sandbox.destroy()

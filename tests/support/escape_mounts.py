@@ -15,7 +15,17 @@ from pathlib import Path
 
 import msgspec
 
-from sandpool.local.backends.base import ContainerSpec, Exit, Running, Started, VolumeMount, Waiting, Workload
+from sandpool.local.backends.base import (
+    ContainerSpec,
+    Exit,
+    PodSecurityContext,
+    Running,
+    Started,
+    VolumeMount,
+    Waiting,
+    Workload,
+)
+from sandpool.local.backends.runtime import Mount
 from sandpool.local.errors import NodeError
 from sandpool.local.images.image import RootFs
 from sandpool.local.volumes.spec import Claim, EmptyDir, HostPath, VolumeSpec
@@ -26,6 +36,7 @@ from support.escape_world import FOREVER, World
 
 NAMES = 8
 MODE = 0o600
+FOREIGN = 70000  # an id of the machine that no sandbox has
 LOOT = "cat /mnt/part /mnt/part/secret; ls -lR /mnt/part; touch /mnt/part/new; mkdir /mnt/part/new-folder; echo more >> /mnt/part/secret"
 # Waits for each name to appear, and in the same moment puts a link in its place; a little later back, so that whoever makes them goes
 # on to the next. One call in a loop is all there is between the two: whoever makes a folder, and then does something to its name, is
@@ -280,7 +291,83 @@ async def a_folder_of_an_image_exchanged(world: World) -> None:
             layer.unlink()
 
 
+HOSTILE_PROC = """
+cd /mnt/whole; mkdir -p self/fd 1 2 p/self/fd p/1 p/2
+for f in self/uid_map self/gid_map self/setgroups self/stat self/fd/0 1/stat 2/stat; do mkfifo $f p/$f; done
+"""
+
+
+async def a_proc_of_its_own_making(world: World) -> None:
+    """A volume full of pipes is mounted where those who look after the container ask the kernel: nobody waits for them."""
+    volumes = (VolumeSpec("whole", EmptyDir()),)
+    for at in ("/proc", "/proc/1"):
+        for user in (0, 1000):
+            mount = VolumeMount(name="whole", mount_path=at, sub_path="1" if at != "/proc" else "")
+            work = in_turn(world, HOSTILE_PROC, volumes, mount, FOREVER)
+            security = PodSecurityContext(run_as_user=user)
+            spec = msgspec.structs.replace(work.spec, security_context=security)
+            await world.backend.start(replace(work, spec=spec))
+            try:
+                seen = await world.until(work.uid, first_is_over)
+                assert seen is not None
+                await world.backend.stats(work.uid)
+                if _runs(seen):
+                    assert await world.shell(work.uid, "echo well") == (0, "well\n")
+            finally:
+                await world.gone(work.uid)
+
+
+async def a_proc_behind_a_link(world: World) -> None:
+    """The image has a link instead of the folder, and a volume is mounted where it leads."""
+    layer, own = world.folder / "layer", world.folder / "own"
+    layer.mkdir(mode=0o755)
+    own.mkdir(mode=0o777)
+    own.chmod(0o777)
+    for folder in ("p/self", "p/1"):
+        (own / folder).mkdir(parents=True)
+        for name in ("uid_map", "gid_map", "setgroups", "stat"):
+            os.mkfifo(own / folder / name)
+    (layer / "proc").symlink_to("/data/p")
+    try:
+        for target in ("/data", "/data/p"):
+            with contextlib.suppress(NodeError):
+                mounts = (Mount(target, own),)
+                async with a_box(world, rootfs=RootFs((layer,), host=True), user="1000", mounts=mounts) as box:
+                    assert (await box.python("print('well')"))[1] == "well\n"
+    finally:
+        shutil.rmtree(layer)
+        shutil.rmtree(own)
+
+
+async def owners_of_a_host_path_stay(world: World) -> None:
+    """What the machine has in an allowed folder belongs to somebody: whoever mounts it does not become its owner."""
+    file = world.files.folder / "shared" / "somebody's"
+    file.write_text(f"0:x:0:0::/{world.token}\n")
+    file.chmod(MODE)
+    if os.geteuid() == 0:
+        os.chown(file, FOREIGN, FOREIGN)
+    before = file.stat()
+    try:
+        for sub in ("", file.name):
+            volumes = (VolumeSpec("v", HostPath(str(file.parent if sub else file))),)
+            for security in ({}, {"run_as_user": 1000}, {"fs_group": 5}):
+                # As the list of users it is read by the machine, which must not know more than the sandbox.
+                for at in ("/mnt/v", "/etc/passwd"):
+                    mounts = {"v": VolumeMount(name="v", mount_path=at, sub_path=sub)}
+                    work = world.workload(("sh", "-c", f"cat {at}; echo $HOME"), mounts=mounts, volumes=volumes)
+                    spec = msgspec.structs.replace(work.spec, security_context=PodSecurityContext(**security))
+                    async with world.pod(replace(work, spec=spec)) as uid:
+                        await world.until(uid, lambda seen: not _runs(seen))
+                        said = b"".join([part async for part in world.backend.logs(uid, "main")])
+                        after = file.stat()
+                        assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+                        assert os.geteuid() != 0 or world.token.encode() not in said  # an ordinary user's files are all his own
+    finally:
+        file.unlink()
+
+
 SCENARIOS = (
+    a_proc_of_its_own_making, a_proc_behind_a_link, owners_of_a_host_path_stay,
     a_host_path_exchanged_between_two_containers, a_sub_path_exchanged_between_two_containers, a_race_for_a_host_path,
     a_race_for_a_sub_path_that_is_made, links_in_a_volume_where_another_one_is_mounted, a_folder_of_an_image_exchanged,
 )  # fmt: skip

@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sandpool.local.backends.namespaces.forked import kernel
+from sandpool.local.backends.namespaces.forked import identity, kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
-from sandpool.local.backends.namespaces.forked.identity import Identity, decide, take
+from sandpool.local.backends.namespaces.forked.identity import Identity, decide
 from sandpool.local.backends.namespaces.forked.kernel_files import QUIET, mount_dev
 from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_root, image_root
 from sandpool.local.backends.namespaces.forked.namespaces import raise_loopback
@@ -155,7 +155,10 @@ def _write(path: str, content: Mapping[str, Any], ids: Ids) -> None:
 
 def enter(userns: int, *, ranged: bool, network: bool) -> None:
     """Becomes the sandbox's root, who is nobody on the machine, with mounts and, if asked for, a network of its own."""
-    take(NOBODY_BUT_ROOT, userns, ranged=ranged)
+    identity.enter(userns, ranged=ranged)
+    if ranged:
+        with doing("take the identity of the sandbox"):
+            identity.become(NOBODY_BUT_ROOT)
     with doing("make namespaces for runsc", "Gvisor"):
         kernel.unshare(kernel.CLONE_NEWNS | (kernel.CLONE_NEWNET if network else 0))
         if network:

@@ -23,7 +23,8 @@ class Identity:
 
 
 def look_up(user: str, extra: Sequence[int]) -> Identity:
-    """In the present root's own files, which may be missing or say anything."""
+    """In the present root's own files, which may be missing, say anything, or be links to files of the kernel: after `enter`, so that
+    what is read is what the sandbox itself could read."""
     root = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
         return decide(user, extra, read_small(root, "etc/passwd"), read_small(root, "etc/group"))
@@ -69,24 +70,36 @@ def _number(text: str, kind: str, asked: str) -> int:
     )
 
 
-def take(identity: Identity, userns: int, *, ranged: bool) -> None:
-    """Enters the sandbox's user namespace, where this process holds nothing that the sandbox does not. With a range of ids,
-    the identity is one of them; with a single one, that one is shown under the wanted number."""
+def enter(userns: int, *, ranged: bool) -> None:
+    """The sandbox's user namespace, where this process holds nothing that the sandbox does not. Files are opened as by its root: until
+    `take`, this process is still the machine's, and would be let in where only that one is."""
     with doing("take the identity of the sandbox"):
         kernel.setns(userns, kernel.CLONE_NEWUSER)
         if ranged:
-            os.setgroups(identity.groups)
-            os.setresgid(identity.gid, identity.gid, identity.gid)
-            os.setresuid(identity.uid, identity.uid, identity.uid)
+            kernel.touch_files_as(0, 0)
+
+
+def take(identity: Identity, proc: int, *, ranged: bool) -> None:
+    """After `enter`. With a range of ids, the identity is one of them; with a single one, that one is shown under the wanted number, which
+    is told to the kernel by its open /proc."""
+    with doing("take the identity of the sandbox"):
+        if ranged:
+            become(identity)
         elif identity.uid or identity.gid:
             kernel.unshare(kernel.CLONE_NEWUSER)
-            _show_as(identity)
+            _show_as(identity, proc)
 
 
-def _show_as(identity: Identity) -> None:
+def become(identity: Identity) -> None:
+    os.setgroups(identity.groups)
+    os.setresgid(identity.gid, identity.gid, identity.gid)
+    os.setresuid(identity.uid, identity.uid, identity.uid)
+
+
+def _show_as(identity: Identity, proc: int) -> None:
     """The maps of a namespace of its own, in which the single id has the wanted number."""
     maps = {"setgroups": "deny", "uid_map": f"{identity.uid} 0 1", "gid_map": f"{identity.gid} 0 1"}
     for name, text in maps.items():
-        file = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        file = os.open(f"self/{name}", os.O_WRONLY, dir_fd=proc)
         os.write(file, text.encode())
         os.close(file)

@@ -33,8 +33,9 @@ QUIET = FLAGS | kernel.MS_NOEXEC
 TREE = kernel.ATTR_NOSUID | kernel.ATTR_NODEV
 
 
-def mount_proc(root: int, dev: int, ids: Ids) -> None:
-    """The processes of this pid namespace. After /dev: the empty file that is laid over others is its null."""
+def mount_proc(root: int, dev: int, ids: Ids) -> int:
+    """The processes of this pid namespace. After /dev: the empty file that is laid over others is its null. The answer is the open
+    folder: whoever asks the kernel later has it from here, since by its path he may come to a volume."""
     target = make_folder(root, "proc", ids.root)
     with doing("mount /proc; the machine's own /proc must be whole for that", "Proc"):
         kernel.mount("proc", kernel.here(target), "proc", QUIET)
@@ -49,7 +50,7 @@ def mount_proc(root: int, dev: int, ids: Ids) -> None:
         kernel.move_mount(tree, place)
         os.close(tree)
         os.close(place)
-    os.close(proc)
+    return proc
 
 
 def _hide(proc: int, names: list[str], dev: int) -> None:

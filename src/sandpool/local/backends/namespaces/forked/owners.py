@@ -21,11 +21,10 @@ def shifted(owner: int, base: int) -> int:
     return base + owner if owner < EACH else base
 
 
-def shift_owners(top: int, base: int, *, below: bool = True) -> None:
-    """Of an open file or folder and, unless told otherwise, of everything below, following no link. What disappears meanwhile
-    does not matter; what is put in something's place is looked at as what it is."""
+def shift_owners(top: int, base: int) -> None:
+    """Of an open file or folder and of everything below, following no link. What disappears meanwhile does not matter; what is put in something's place is looked at as what it is."""
     _shift(top, base)
-    if below and stat.S_ISDIR(os.fstat(top).st_mode):
+    if stat.S_ISDIR(os.fstat(top).st_mode):
         _shift_below(top, base, DEEPEST)
 
 

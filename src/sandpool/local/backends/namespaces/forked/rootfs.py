@@ -21,8 +21,8 @@ from sandpool.local.descriptors import set_owner
 Order = dict[str, Any]
 
 
-def build(order: Order, ids: Ids, volumes: dict[int, int]) -> int:
-    """Builds it and makes it the root. The answer is the open folder of the container's terminals."""
+def build(order: Order, ids: Ids, volumes: dict[int, int]) -> tuple[int, int]:
+    """Builds it and makes it the root. The answer is the open folders of the container's terminals and of its /proc."""
     stage = Stage(order["folder"], ids, order["storage"])
     stage.open()
     layers = list(reversed(order["layers"]))
@@ -33,11 +33,11 @@ def build(order: Order, ids: Ids, volumes: dict[int, int]) -> int:
     root = os.open(place, os.O_PATH | os.O_DIRECTORY)
     with doing("mount /proc, /dev and /tmp"):
         dev, terminals = mount_dev(root, ids, order["terminals"])
-        mount_proc(root, dev, ids)
+        proc = mount_proc(root, dev, ids)
         os.close(make_folder(root, "tmp", ids.root, 0o1777))
     for number, mount in enumerate(order["mounts"]):
         with doing(f"mount {mount['target']}"):
-            place_mount(root, mount, ids, volumes.get(number))
+            place_mount(root, mount, ids, volumes.get(number), proc)
     kernel.mount_setattr(dev, kernel.ATTR_RDONLY)
     os.close(dev)
     if order["read_only"]:
@@ -49,10 +49,11 @@ def build(order: Order, ids: Ids, volumes: dict[int, int]) -> int:
         os.fchdir(root)
         kernel.pivot_here()
     os.close(root)
-    return terminals
+    return terminals, proc
 
 
-def place_mount(root: int, mount: Order, ids: Ids, volume: int | None) -> None:
+def place_mount(root: int, mount: Order, ids: Ids, volume: int | None, proc: int | None = None) -> None:
+    """Nothing is laid over /proc or anything in it: those who look after the container believe what they read there."""
     tree, folder = (volume, True) if volume is not None else bind(mount, ids)
     attributes = TREE | (kernel.ATTR_RDONLY if mount["read_only"] else 0)
     kernel.mount_setattr(tree, attributes)
@@ -62,24 +63,27 @@ def place_mount(root: int, mount: Order, ids: Ids, volume: int | None) -> None:
             "InvalidPath",
             f"{mount['target']} is {'no ' if folder else 'a '}folder in the image, unlike what is mounted",
         )
+    if proc is not None and os.fstat(place).st_dev == os.fstat(proc).st_dev:
+        raise Refused("InvalidPath", f"{mount['target']} lies in /proc, which is the kernel's; mount it elsewhere")
     kernel.move_mount(tree, place)
     os.close(place)
     os.close(tree)
 
 
 def bind(mount: Order, ids: Ids) -> tuple[int, bool]:
-    """A copy of the mount at the source, and whether it is a folder."""
+    """A copy of the mount at the source, and whether it is a folder. Only what we made changes its owner: a folder of the machine, and
+    what lies in it, is somebody's."""
     source = open_source(mount)
     folder = stat.S_ISDIR(os.fstat(source).st_mode)
     owner = mount["owner"]
-    if owner and ids.userns and not mount["read_only"]:
+    if owner and ids.userns and mount["ours"] and not mount["read_only"]:
         set_owner(source, *owner)
     tree = kernel.open_tree("", folder=source)
     if ids.userns:
         try:
             map_owners(tree, ids.userns, mount["source"])
         except Refused:
-            if mount["ours"] or not mount["read_only"]:
-                shift_owners(source, ids.base, below=mount["ours"])
+            if mount["ours"]:
+                shift_owners(source, ids.base)
     os.close(source)
     return tree, folder
