@@ -360,8 +360,14 @@ async def owners_of_a_host_path_stay(world: World) -> None:
                         await world.until(uid, lambda seen: not _runs(seen))
                         said = b"".join([part async for part in world.backend.logs(uid, "main")])
                         after = file.stat()
-                        assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
-                        assert os.geteuid() != 0 or world.token.encode() not in said  # an ordinary user's files are all his own
+                        assert (after.st_uid, after.st_gid, after.st_mode) == (
+                            before.st_uid,
+                            before.st_gid,
+                            before.st_mode,
+                        )
+                        assert (
+                            os.geteuid() != 0 or world.token.encode() not in said
+                        )  # an ordinary user's files are all his own
     finally:
         file.unlink()
 
