@@ -15,9 +15,11 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
+from typing import cast
 
 import aiohttp
 from aiohttp import AddrInfoType, SocketFactoryType
+from aiohttp.client_proto import ResponseHandler
 
 from sandpool.local.images.allowed import Reach, may_connect
 from sandpool.local.images.meter import Meter, MeteredLine
@@ -63,7 +65,7 @@ class _Connector(aiohttp.TCPConnector):
 
     def __init__(self, meter: Meter, options: ImageOptions, factory: SocketFactoryType) -> None:
         super().__init__(ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory)
-        self._factory = partial(MeteredLine, meter, loop=self._loop)
+        self._factory = cast("partial[ResponseHandler]", partial(MeteredLine, meter, loop=self._loop))
 
 
 def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute, meter: Meter) -> aiohttp.ClientSession:
