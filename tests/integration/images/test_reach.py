@@ -154,7 +154,8 @@ async def test_a_public_name_that_means_this_machine(
 @pytest.mark.parametrize("reach", [Reach.PUBLIC, Reach.OTHERS])
 async def test_no_connection_is_made_out_of_reach(host: str, reach: Reach) -> None:
     """The last wall: whatever was thought of the name, the socket is not made."""
-    async with inner_service(SECRET) as beside, Lines(ImageOptions()) as lines:
+    async with inner_service(SECRET) as beside, Lines(ImageOptions(), asyncio.Semaphore()) as lines:
+        lines.meter.expects()
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
             await lines.to(reach, proxied=False).get(f"http://{host}:{beside.port}/")
         assert isinstance(caught.value.os_error, OutOfReach)

@@ -68,7 +68,8 @@ def test_an_index_is_told_by_type_or_by_content() -> None:
     [
         (b"", "not JSON"),
         (b"[]", "not a JSON object"),
-        (b"[" * 100_000, "not JSON"),
+        (b"[" * 100_000, "not a JSON object"),
+        (b'{"x":' * 100_000, "not JSON"),
         (json.dumps({"schemaVersion": 1, "fsLayers": []}).encode(), "schema 1"),
         (manifest(config={"mediaType": "application/vnd.cncf.helm.config.v1+json", "digest": D, "size": 1}), "not a container image"),
         (manifest(config={"digest": "sha256:abc", "size": 1}), "not a sha256 digest"),

@@ -21,8 +21,6 @@ from sandpool.local.images.records import LayerAccess
 from sandpool.local.images.source import LayerSource, Wanted, resolve, wanted_of
 from sandpool.local.images.uninterrupted import stoppable
 
-_NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
-
 
 class _Saved(msgspec.Struct, rename="pascal"):
     """One image of the manifest.json that `docker save` writes."""
@@ -71,11 +69,7 @@ def _in_layout(index: Index, options: ImageOptions) -> tuple[Found, ...]:
 
 def _names(one: Descriptor) -> tuple[str, ...]:
     """Complete names only: a bare `latest` names a tag of nobody knows what."""
-    for key in _NAMES:
-        name = (one.annotations or {}).get(key, "")
-        if re.search(r"[/:]", name):
-            return (name,)
-    return ()
+    return tuple(name for name in one.names if re.search(r"[/:]", name))[:1]
 
 
 class ArchiveSource:

@@ -2,25 +2,31 @@
 
 The address is judged where the socket is made, after the name was looked up: a name that means something else a moment later gains
 nothing. A client is never used for another reach, so no open connection is either. Through a proxy it is the proxy that looks names up
-and connects; the proxy itself is the operator's and is not judged.
+and connects; the proxy itself is the operator's and is not judged. Nor do pulls get the last open files of this process, or more than
+a meter allows (meter.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
+from typing import cast
 
 import aiohttp
-from aiohttp import AddrInfoType
+from aiohttp import AddrInfoType, SocketFactoryType
+from aiohttp.client_proto import ResponseHandler
 
 from sandpool.local.images.allowed import Reach, may_connect
+from sandpool.local.images.meter import Meter, MeteredLine
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.network.forbidden import Address
 from sandpool.local.network.route import Route, route
+from sandpool.loop import descriptors
 from sandpool.version import __version__
 
 AskRoute = Callable[[Address], Route]
@@ -31,7 +37,11 @@ class OutOfReach(PermissionError):
 
 
 class Lines:
-    def __init__(self, options: ImageOptions, ask_route: AskRoute = route) -> None:
+    """Of one pull. `large`: places for documents that take much memory, over all pulls."""
+
+    def __init__(self, options: ImageOptions, large: asyncio.Semaphore, ask_route: AskRoute = route) -> None:
+        self.meter = Meter()
+        self.large = large
         self._options = options
         self._route = ask_route
         self._clients: dict[Reach | None, aiohttp.ClientSession] = {}
@@ -39,7 +49,7 @@ class Lines:
     def to(self, reach: Reach, *, proxied: bool) -> aiohttp.ClientSession:
         key = None if proxied else reach
         if key not in self._clients:
-            self._clients[key] = _client(self._options, key, self._route)
+            self._clients[key] = _client(self._options, key, self._route, self.meter)
         return self._clients[key]
 
     async def __aenter__(self) -> Lines:
@@ -50,11 +60,19 @@ class Lines:
             await client.close()
 
 
-def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute) -> aiohttp.ClientSession:
+class _Connector(aiohttp.TCPConnector):
+    """Its connections are metered."""
+
+    def __init__(self, meter: Meter, options: ImageOptions, factory: SocketFactoryType) -> None:
+        super().__init__(ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory)
+        self._factory = cast("partial[ResponseHandler]", partial(MeteredLine, meter, loop=self._loop))
+
+
+def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute, meter: Meter) -> aiohttp.ClientSession:
     """No cookies, no decompression behind our back (it would change what the digest is of), no credentials of the user."""
-    factory = partial(_connectable, reach, ask_route) if reach is not None else None
+    factory = partial(_connectable, reach, ask_route) if reach is not None else _opened
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory),
+        connector=_Connector(meter, options, factory),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         headers={"User-Agent": f"sandpool/{__version__}", "Accept-Encoding": "identity"},
@@ -65,7 +83,14 @@ def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute) -> 
 
 
 def _connectable(reach: Reach, ask_route: AskRoute, found: AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, where = found
-    if not may_connect(ip_address(str(where[0]).partition("%")[0]), reach, ask_route):
+    if not may_connect(ip_address(str(found[4][0]).partition("%")[0]), reach, ask_route):
         raise OutOfReach(errno.EACCES, os.strerror(errno.EACCES))
-    return socket.socket(family, kind, protocol)
+    return _opened(found)
+
+
+def _opened(found: AddrInfoType) -> socket.socket:
+    made = socket.socket(*found[:3])
+    if descriptors.scarce(made.fileno()):
+        made.close()
+        raise OSError(errno.EMFILE, descriptors.told())
+    return made

@@ -1,16 +1,16 @@
 """Manifests, indexes and configs of images, from bytes to checked values. Pure.
 
 Both dialects are read: OCI image-spec 1.x and Docker's schema 2. Whatever is not what it must be is a NodeError that names the
-field; the bytes themselves have been compared with their digest before.
+field; the bytes themselves have been compared with their digest before. Only what is known is made into objects: of four megabytes
+that somebody wrote to hurt, everything would be hundreds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ _LAYERS = re.compile(
 )
 T = TypeVar("T")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_MOST = 10_000  # manifests of an index, words of a config
+_LONGEST = 1000  # characters of what is told about one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Descriptor:
     digest: str
     size: int
     platform: Platform | None = None
-    annotations: Mapping[str, str] | None = None
+    names: tuple[str, ...] = ()  # that its annotations give it, the most complete first
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,25 @@ class _Platform(msgspec.Struct):
     variant: str = ""
 
 
+class _Annotations(msgspec.Struct):
+    image: str = msgspec.field(default="", name="io.containerd.image.name")
+    ref: str = msgspec.field(default="", name="org.opencontainers.image.ref.name")
+
+
 class _Descriptor(msgspec.Struct, rename="camel"):
     digest: str
     size: int
     media_type: str = ""
     platform: _Platform | None = None
-    annotations: dict[str, str] | None = None
+    annotations: _Annotations | None = None
+
+
+class _Said(msgspec.Struct, rename="camel"):
+    """What a document says that it is."""
+
+    media_type: str | None = None
+    schema_version: int | None = None
+    manifests: msgspec.Raw = msgspec.Raw()
 
 
 class _Manifest(msgspec.Struct, rename="camel"):
@@ -113,7 +128,9 @@ def well_formed(digest: str) -> bool:
 
 
 def refusal(what: str, why: str) -> NodeError:
-    return NodeError("ErrImagePull", f"{what} cannot be used: {why}")
+    """`why` may quote what was sent, which may be long, and made for a terminal."""
+    shown = "".join(each if each.isprintable() else "?" for each in why[:_LONGEST])
+    return NodeError("ErrImagePull", f"{what} cannot be used: {shown}")
 
 
 def verified(content: bytes, digest: str, size: int | None, what: str) -> bytes:
@@ -127,14 +144,16 @@ def verified(content: bytes, digest: str, size: int | None, what: str) -> bytes:
 
 def decode_manifest(content: bytes, media_type: str, limits: ImageLimits, what: str) -> Manifest | Index:
     """By what it says it is; a registry that says nothing useful is helped by what is in it."""
-    document = _json(content, what)
-    said = document.get("mediaType") or media_type
-    if said in INDEXES or (said not in MANIFESTS and "manifests" in document):
-        index = _typed(document, _Index, what)
+    document = _typed(content, _Said, what)
+    said = document.media_type or media_type
+    if said in INDEXES or (said not in MANIFESTS and document.manifests != msgspec.Raw()):
+        index = _typed(content, _Index, what)
+        if len(index.manifests) > _MOST:
+            raise refusal(what, f"it names {len(index.manifests)} manifests, more than {_MOST}")
         return Index(tuple(_descriptor(one, f"{what} manifests", manifest=True) for one in index.manifests))
-    if document.get("schemaVersion") == 1:
+    if document.schema_version == 1:
         raise refusal(what, "it is of Docker's schema 1, which is no longer in use; push it again with a newer tool")
-    manifest = _typed(document, _Manifest, what)
+    manifest = _typed(content, _Manifest, what)
     if len(manifest.layers) > limits.layers:
         raise refusal(what, f"it has {len(manifest.layers)} layers, more than {limits.layers}")
     config = _descriptor(manifest.config, f"{what} config")
@@ -147,7 +166,7 @@ def decode_manifest(content: bytes, media_type: str, limits: ImageLimits, what: 
 
 
 def decode_config(content: bytes, layers: int, what: str) -> Config:
-    config = _typed(_json(content, what), _Config, what)
+    config = _typed(content, _Config, what)
     diff_ids = tuple(config.rootfs.diff_ids or ())
     if len(diff_ids) != layers:
         raise refusal(what, f"rootfs.diff_ids names {len(diff_ids)} layers, its manifest {layers}")
@@ -159,6 +178,9 @@ def decode_config(content: bytes, layers: int, what: str) -> Config:
 
 
 def _run(run: _Run, what: str) -> ImageConfig:
+    for field, listed in (("Entrypoint", run.entrypoint), ("Cmd", run.cmd), ("Env", run.env)):
+        if len(listed or ()) > _MOST:
+            raise refusal(what, f"config.{field} has {len(listed or ())} words, more than {_MOST}")
     env = {}
     for pair in run.env or ():
         name, equals, value = pair.partition("=")
@@ -192,21 +214,19 @@ def _descriptor(one: _Descriptor, what: str, *, manifest: bool = False) -> Descr
     platform = None
     if one.platform is not None and (one.platform.os or one.platform.architecture):
         platform = Platform(one.platform.os, one.platform.architecture, one.platform.variant)
-    return Descriptor(one.media_type, one.digest, one.size, platform, one.annotations if manifest else None)
+    names = _names(one.annotations) if manifest and one.annotations is not None else ()
+    return Descriptor(one.media_type, one.digest, one.size, platform, names)
 
 
-def _json(content: bytes, what: str) -> dict[str, Any]:
+def _names(annotations: _Annotations) -> tuple[str, ...]:
+    return tuple(name for name in (annotations.image, annotations.ref) if name)
+
+
+def _typed(content: bytes, kind: type[T], what: str) -> T:
     try:
-        document = msgspec.json.decode(content)
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        object_ = content[:100].lstrip()[:1] == b"{"
+        raise refusal(what, str(error) if object_ else "it is not a JSON object") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refusal(what, "it is not JSON") from error
-    if not isinstance(document, dict):
-        raise refusal(what, "it is not a JSON object")
-    return document
-
-
-def _typed(document: dict[str, Any], kind: type[T], what: str) -> T:
-    try:
-        return msgspec.convert(document, kind)
-    except msgspec.ValidationError as error:
-        raise refusal(what, str(error)) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from sandpool.local.images.machine import Platform, this_machine
 
 MIB, GIB = 1 << 20, 1 << 30
+LARGE = 128 << 10  # bytes; few manifests and configs have as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,7 @@ class ImageOptions:
     unpackers: int = 2  # layers of all images at once
     attempts: int = 3  # of each request that the network broke
     silence: float = 60.0  # seconds without a byte after which a connection counts as broken
+    patience: float = (
+        120.0  # seconds for one answer to begin, with logins and redirects; and for a manifest or config to be there
+    )
+    large: int = 8  # manifests and configs of more than LARGE bytes at once, of all images: all of one is in memory

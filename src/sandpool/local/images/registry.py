@@ -13,7 +13,7 @@ import base64
 import errno
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 import aiohttp
@@ -25,7 +25,7 @@ from sandpool.local.images.challenge import Basic, Bearer, challenges, may_see_c
 from sandpool.local.images.errors import Broken, NotAllowed, pull_error
 from sandpool.local.images.lines import Lines, OutOfReach
 from sandpool.local.images.manifest import ACCEPT
-from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.options import LARGE, ImageOptions
 from sandpool.local.images.port import Credential
 from sandpool.local.images.reference import Name, loopback
 
@@ -76,7 +76,8 @@ class Registry:
         most = self._options.limits.manifest
         async with self._get(path, {"Accept": accept}, what) as response:
             with self._telling():
-                content = await _read(response, most)
+                async with asyncio.timeout(self._options.patience):
+                    content = await self._read(response, most)
             if content is None:
                 raise pull_error(str(self._name), f"{what} has more than {most} bytes")
             return content, response.headers.get("Content-Type", "").partition(";")[0].strip()
@@ -99,7 +100,20 @@ class Registry:
                 piece = await response.content.readany()
             if not piece:
                 return
+            self._lines.meter.taken(len(piece))
             yield piece
+
+    async def _read(self, response: aiohttp.ClientResponse, most: int) -> bytes | None:
+        """The whole body; None if it is longer."""
+        content = bytearray()
+        async with AsyncExitStack() as place:
+            async for piece in self._pieces(response):
+                if len(content) <= LARGE < len(content) + len(piece):
+                    await place.enter_async_context(self._lines.large)
+                content += piece
+                if len(content) > most:
+                    return None
+        return bytes(content)
 
     @asynccontextmanager
     async def _get(self, path: str, headers: dict[str, str], what: str) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -113,6 +127,10 @@ class Registry:
 
     async def _ask(self, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
         """Logs in when it is told to, once."""
+        async with asyncio.timeout(self._options.patience):
+            return await self._ask_patiently(url, headers)
+
+    async def _ask_patiently(self, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
         used = self._authorization
         response = await self._follow(url, headers, used)
         if response.status != 401 or _origin(response.url) != self._own:
@@ -177,7 +195,10 @@ class Registry:
             raise OutOfReach(errno.EACCES, os.strerror(errno.EACCES))
         proxy = self._proxy(url)
         http = self._lines.to(reach, proxied=proxy is not None)
-        return await http.get(url, headers=headers, allow_redirects=False, proxy=proxy)
+        self._lines.meter.expects()
+        response = await http.get(url, headers=headers, allow_redirects=False, proxy=proxy)
+        self._lines.meter.expects()
+        return response
 
     def _proxy(self, url: URL) -> str | None:
         host, proxies = url.host or "", dict(self._options.proxies)
@@ -220,7 +241,7 @@ class Registry:
                 raise NotAllowed("its token service does not accept the login")
             if response.status != 200:
                 raise Broken("its token service did not give a token")
-            return _token_of(await _read(response, _TOKEN_BYTES))
+            return _token_of(await self._read(response, _TOKEN_BYTES))
 
     async def _check(self, response: aiohttp.ClientResponse, what: str) -> None:
         if response.status in (200, 206):
@@ -237,16 +258,6 @@ class Registry:
         if response.status >= 500:
             raise Broken(f"{registry} answered {response.status}")
         raise pull_error(str(self._name), f"{registry} answered {response.status} to the request for {what}")
-
-
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes | None:
-    """The whole body; None if it is longer."""
-    content = bytearray()
-    async for piece in response.content.iter_any():
-        content += piece
-        if len(content) > most:
-            return None
-    return bytes(content)
 
 
 def _token_of(content: bytes | None) -> str:

@@ -73,16 +73,23 @@ async def resolve(contents: Contents, first: str, size: int | None, options: Ima
     digests: tuple[str, ...] = ()
     wanted, promised = first, size
     for _ in range(_DEEPEST):
-        content, media_type = await contents.manifest(wanted)
-        if wanted.startswith("sha256:"):
-            verified(content, wanted, promised, f"manifest {wanted} of {what}")
-        digests = (*digests, digest_of(content))
-        found = decode_manifest(content, media_type, options.limits, what)
+        own, found = await _step(contents, wanted, promised, options, what)
+        digests = (*digests, own)
         if isinstance(found, Manifest):
             return await _with_config(contents, found, digests, options, what)
-        chosen = chosen_manifest(found, options.platform, what)
-        wanted, promised = chosen.digest, chosen.size
+        wanted, promised = found.digest, found.size
     raise refusal(what, f"it has more than {_DEEPEST} indexes in each other")
+
+
+async def _step(
+    contents: Contents, wanted: str, promised: int | None, options: ImageOptions, what: str
+) -> tuple[str, Manifest | Descriptor]:
+    """The digest of a document and what to go on with. The document itself is not kept while others are fetched."""
+    content, media_type = await contents.manifest(wanted)
+    if wanted.startswith("sha256:"):
+        verified(content, wanted, promised, f"manifest {wanted} of {what}")
+    found = decode_manifest(content, media_type, options.limits, what)
+    return digest_of(content), found if isinstance(found, Manifest) else chosen_manifest(found, options.platform, what)
 
 
 def chosen_manifest(index: Index, platform: Platform, what: str) -> Descriptor:

@@ -50,6 +50,7 @@ class ImageStore:
         self._options = options
         self._clock = clock
         self._pulls: Shared[ImageRecord] = Shared()
+        self._large = asyncio.Semaphore(options.large)
 
     async def open(self) -> None:
         """Takes away what a process that died left behind, and what has not been used for long."""
@@ -183,9 +184,19 @@ class ImageStore:
     def _begin(self, name: Name, credentials: tuple[Credential, ...], everybody: bool) -> Work[ImageRecord]:
         hold = f"pull {os.urandom(8).hex()}"
         return Work(
-            partial(self._pull, name, credentials, everybody, hold),
+            partial(self._pull_told, name, credentials, everybody, hold),
             lambda: self._folder.release(hold),
         )
+
+    async def _pull_told(
+        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
+    ) -> ImageRecord:
+        """What goes wrong is told without where it did: errors are kept for a while, and the places in them keep what was pulled."""
+        try:
+            return await self._pull(name, credentials, everybody, hold, tell)
+        except NodeError as error:
+            told = NodeError(error.reason, error.message)
+        raise told
 
     async def _pull(
         self, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
@@ -193,7 +204,7 @@ class ImageStore:
         from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
         from sandpool.local.images.lines import Lines
 
-        async with Lines(self._options) as lines:
+        async with Lines(self._options, self._large) as lines:
             source = RegistrySource(lines, name, credentials, self._options, self._clock, everybody=everybody)
             wanted = await pull(self._kitchen, source, str(name), hold, tell)
         record = NameRecord(

@@ -22,6 +22,7 @@ from sandpool.sdk.errors import Dropped, TimedOut
 
 LONGEST_HEAD = 1 << 16
 READ = 1 << 18
+MOST_ANNOUNCED = 64  # answers that only say that another one comes
 SMALL = 1 << 16  # bytes of a body that travel in one packet with the head
 SECTION = 8 << 20  # bytes of a file between two looks at what the other side says
 
@@ -119,12 +120,16 @@ class Exchange:
 
     async def begin(self, deadline: Deadline) -> bool:
         """Reads the head of the answer; whether the other side switches to the protocol that was asked for."""
+        announced = 0
         while True:
             event = self._next()
             if event is h11.NEED_DATA:
                 await self._more(deadline)
             elif isinstance(event, h11.InformationalResponse | h11.Response):
                 if event.status_code < 200 and event.status_code != 101:
+                    announced += 1
+                    if announced > MOST_ANNOUNCED:
+                        raise Unreadable("an answer is announced again and again, and does not come")
                     continue
                 self.status = event.status_code
                 self.headers = _headers(event)

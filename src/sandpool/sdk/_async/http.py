@@ -24,7 +24,7 @@ from sandpool.sdk._async.line import Line
 from sandpool.sdk._async.meeting import Turns
 from sandpool.sdk._async.transport import Transport, sleep
 from sandpool.sdk._async.websocket import WebSocket, upgrade_headers, verify_upgrade
-from sandpool.sdk.deadline import Deadline, after, sooner
+from sandpool.sdk.deadline import Deadline, after, left, sooner
 from sandpool.sdk.errors import Dropped, TooLarge
 from sandpool.sdk.origin import Origin
 from sandpool.version import __version__
@@ -326,18 +326,19 @@ async def refused(exchange: Exchange, deadline: Deadline) -> RefusedUpgrade:
 
 
 async def read_some(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
-    parts, size = [], 0
-    while size < limit and (data := await exchange.read(limit - size, deadline)):
-        parts.append(data)
-        size += len(data)
-    return b"".join(parts)
+    found = bytearray()
+    while len(found) < limit and (data := await exchange.read(limit - len(found), deadline)):
+        found += data
+        left(deadline)
+    return bytes(found)
 
 
 async def read_whole(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
-    parts, size = [], 0
+    """However small the pieces are that it comes in, it takes no more memory than it is long, and no more time than is allowed."""
+    found = bytearray()
     while data := await exchange.read(READ, deadline):
-        parts.append(data)
-        size += len(data)
-        if size > limit:
+        found += data
+        if len(found) > limit:
             raise TooLarge(f"an answer is larger than {limit} bytes; ask for less of it, or read it as a stream", limit)
-    return b"".join(parts)
+        left(deadline)
+    return bytes(found)

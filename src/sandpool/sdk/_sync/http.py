@@ -26,7 +26,7 @@ from sandpool.sdk._sync.line import Line
 from sandpool.sdk._sync.meeting import Turns
 from sandpool.sdk._sync.transport import Transport, sleep
 from sandpool.sdk._sync.websocket import WebSocket, upgrade_headers, verify_upgrade
-from sandpool.sdk.deadline import Deadline, after, sooner
+from sandpool.sdk.deadline import Deadline, after, left, sooner
 from sandpool.sdk.errors import Dropped, TooLarge
 from sandpool.sdk.origin import Origin
 from sandpool.version import __version__
@@ -326,18 +326,19 @@ def refused(exchange: Exchange, deadline: Deadline) -> RefusedUpgrade:
 
 
 def read_some(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
-    parts, size = [], 0
-    while size < limit and (data := exchange.read(limit - size, deadline)):
-        parts.append(data)
-        size += len(data)
-    return b"".join(parts)
+    found = bytearray()
+    while len(found) < limit and (data := exchange.read(limit - len(found), deadline)):
+        found += data
+        left(deadline)
+    return bytes(found)
 
 
 def read_whole(exchange: Exchange, limit: int, deadline: Deadline) -> bytes:
-    parts, size = [], 0
+    """However small the pieces are that it comes in, it takes no more memory than it is long, and no more time than is allowed."""
+    found = bytearray()
     while data := exchange.read(READ, deadline):
-        parts.append(data)
-        size += len(data)
-        if size > limit:
+        found += data
+        if len(found) > limit:
             raise TooLarge(f"an answer is larger than {limit} bytes; ask for less of it, or read it as a stream", limit)
-    return b"".join(parts)
+        left(deadline)
+    return bytes(found)
