@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from sandpool.assembly.data_dir import DataDir
+from sandpool.assembly.memory import SELDOM
 from sandpool.kube.nearby import Running
 from support.cluster import COMMAND, Cluster, stop
 
@@ -57,6 +58,7 @@ def limit(pid: int, slack: int | None) -> None:
     size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
     most = resource.RLIM_INFINITY if slack is None else size + slack
     resource.prlimit(pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    time.sleep(2 * SELDOM)  # it cannot be told: it looks for itself, this often while it has plenty
 
 
 def named(name: str, size: int = 0) -> dict[str, Any]:
