@@ -20,6 +20,7 @@ from sandpool.local.backends.base import (
     Exit,
     PodSecurityContext,
     Running,
+    SecurityContext,
     Started,
     VolumeMount,
     Waiting,
@@ -304,12 +305,14 @@ async def a_proc_of_its_own_making(world: World) -> None:
         for user in (0, 1000):
             mount = VolumeMount(name="whole", mount_path=at, sub_path="1" if at != "/proc" else "")
             work = in_turn(world, HOSTILE_PROC, volumes, mount, FOREVER)
-            security = PodSecurityContext(run_as_user=user)
-            spec = msgspec.structs.replace(work.spec, security_context=security)
-            await world.backend.start(replace(work, spec=spec))
+            main = msgspec.structs.replace(work.spec.containers[0], security_context=SecurityContext(run_as_user=user))
+            await world.backend.start(replace(work, spec=msgspec.structs.replace(work.spec, containers=(main,))))
             try:
                 seen = await world.until(work.uid, first_is_over)
                 assert seen is not None
+                laid = seen.init[0].state
+                assert isinstance(laid, Exit)
+                assert laid.code == 0, "the trap was not laid"
                 await world.backend.stats(work.uid)
                 if _runs(seen):
                     assert await world.shell(work.uid, "echo well") == (0, "well\n")
