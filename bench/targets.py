@@ -68,11 +68,22 @@ def _median(scenario: str, measure: str, unit: float = 1, side: str = OURS) -> C
     return value
 
 
+_COMPARED: dict[tuple[int, ...], tuple[Any, Any, Any]] = {}
+
+
+def _compared(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> Any:
+    """All measures of the same runs at once: the draws are what takes long. Runs are kept, so that no other can have their identity."""
+    key = (*map(id, a), 0, *map(id, b))
+    if key not in _COMPARED:
+        _COMPARED[key] = tuple(a), tuple(b), compare(a, b, SEED)
+    return _COMPARED[key][2]
+
+
 def ratio(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], measure: str) -> Value | None:
     """B over A."""
     if not a or not b:
         return None
-    row = compare(a, b, SEED)["measures"].get(measure)
+    row = _compared(a, b)["measures"].get(measure)
     if row is None or row["ratio"] is None:
         return None
     return Value(row["ratio"], row["low"], row["high"], min(len(a), len(b)))
