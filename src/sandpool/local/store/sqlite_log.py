@@ -136,7 +136,8 @@ class SqliteLog:
         failure.__cause__ = error
         if str(error) != self._told:  # on a full disk every commit fails, and the log may be on that disk
             self._told = str(error)
-            log.error("commit failed", exc=error, path=self._path)
+            passing = code in _PASSING  # the machine's state, which says all: no traceback adds to it
+            log.error("commit failed", exc=None if passing else error, path=self._path, error=str(error))
         self._turn.clear()
         if code in _PASSING:
             self._writer.queue.put(Resume())
