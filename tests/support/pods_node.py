@@ -23,6 +23,7 @@ from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.memory_log import MemoryLog
 from sandpool.local.store.store import Store
+from sandpool.local.volumes.options import VolumeOptions
 from sandpool.local.volumes.store import VolumeStore
 from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import PODS, raw
@@ -126,11 +127,13 @@ class PodsNode:
 
 
 @asynccontextmanager
-async def a_pods_node(runtime: str, folder: Path, reserve: int | None = None) -> AsyncIterator[PodsNode]:
+async def a_pods_node(
+    runtime: str, folder: Path, reserve: int | None = None, options: VolumeOptions = VolumeOptions()
+) -> AsyncIterator[PodsNode]:
     store = await Store.open(MemoryLog())
     objects = Objects(store, lambda: datetime.now(UTC), lambda: str(uuid.uuid4()))
     await ensure_namespaces(objects)
-    volumes = VolumeStore(folder / "volumes")
+    volumes = VolumeStore(folder / "volumes", options)
     node = PodsNode(LocalApi(objects), runtime, folder, volumes, reserve=reserve)
     node.start()
     try:
