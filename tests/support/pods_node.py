@@ -121,6 +121,14 @@ class PodsNode:
         await self.api.delete(PODS, name, "default")
         await self.until(lambda pod: pod is None, name)
 
+    async def clear(self) -> None:
+        """No pod is there, and nothing runs."""
+        for pod in (await self.api.list(PODS)).items:
+            await self.api.delete(PODS, pod.metadata.name, pod.metadata.namespace, grace=0)
+        async with asyncio.timeout(WAIT):
+            while self.backend.running() or (await self.api.list(PODS)).items:
+                await asyncio.sleep(0.01)
+
     async def log(self, name: str = "p", container: str = "main") -> str:
         uid = (await self.get(name))["metadata"]["uid"]
         return b"".join([part async for part in self.backend.logs(uid, container)]).decode()
@@ -139,11 +147,7 @@ async def a_pods_node(
     try:
         yield node
     finally:
-        for pod in (await node.api.list(PODS)).items:
-            await node.api.delete(PODS, pod.metadata.name, pod.metadata.namespace, grace=0)
-        async with asyncio.timeout(WAIT):
-            while node.backend.running():
-                await asyncio.sleep(0.01)
+        await node.clear()
         await node.stop()
         await volumes.close()
         await store.close()
