@@ -80,9 +80,8 @@ class DiskGuard:
         self.pods: Callable[[], Iterable[Occupant]] = tuple
         self.prune: Callable[[], Awaitable[object]] | None = None
         self._moved = asyncio.Event()
-        self.told: Callable[[Disk], object] = lambda disk: (
-            None
-        )  # when the level is another one, or a commit found no room
+        # When the level is another one, or a commit found no room.
+        self.told: Callable[[Disk], object] = lambda disk: None
         self.evictions = {LIMIT: 0, PRESSURE: 0}
         self.disk = Disk(Level.OK, Space(0, 0), self.reserve)
 
