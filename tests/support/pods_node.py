@@ -23,6 +23,7 @@ from sandpool.local.namespaces import ensure_namespaces
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.memory_log import MemoryLog
 from sandpool.local.store.store import Store
+from sandpool.local.volumes.options import VolumeOptions
 from sandpool.local.volumes.store import VolumeStore
 from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import PODS, raw
@@ -120,27 +121,33 @@ class PodsNode:
         await self.api.delete(PODS, name, "default")
         await self.until(lambda pod: pod is None, name)
 
+    async def clear(self) -> None:
+        """No pod is there, and nothing runs."""
+        for pod in (await self.api.list(PODS)).items:
+            await self.api.delete(PODS, pod.metadata.name, pod.metadata.namespace, grace=0)
+        async with asyncio.timeout(WAIT):
+            while self.backend.running() or (await self.api.list(PODS)).items:
+                await asyncio.sleep(0.01)
+
     async def log(self, name: str = "p", container: str = "main") -> str:
         uid = (await self.get(name))["metadata"]["uid"]
         return b"".join([part async for part in self.backend.logs(uid, container)]).decode()
 
 
 @asynccontextmanager
-async def a_pods_node(runtime: str, folder: Path, reserve: int | None = None) -> AsyncIterator[PodsNode]:
+async def a_pods_node(
+    runtime: str, folder: Path, reserve: int | None = None, options: VolumeOptions = VolumeOptions()
+) -> AsyncIterator[PodsNode]:
     store = await Store.open(MemoryLog())
     objects = Objects(store, lambda: datetime.now(UTC), lambda: str(uuid.uuid4()))
     await ensure_namespaces(objects)
-    volumes = VolumeStore(folder / "volumes")
+    volumes = VolumeStore(folder / "volumes", options)
     node = PodsNode(LocalApi(objects), runtime, folder, volumes, reserve=reserve)
     node.start()
     try:
         yield node
     finally:
-        for pod in (await node.api.list(PODS)).items:
-            await node.api.delete(PODS, pod.metadata.name, pod.metadata.namespace, grace=0)
-        async with asyncio.timeout(WAIT):
-            while node.backend.running():
-                await asyncio.sleep(0.01)
+        await node.clear()
         await node.stop()
         await volumes.close()
         await store.close()

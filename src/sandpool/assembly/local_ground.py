@@ -80,11 +80,13 @@ async def laid(options: LocalOptions, clock: Clock, watch: StoreWatch, metrics: 
         metrics.shares |= objects.holdings.shares
         watch.starved = guard.starved
         await ensure_namespaces(objects)
-        guard.told = partial(_tell_room, objects)
+        guard.told = partial(_tell_room, objects, durable)
         guard.told(guard.disk)
         metrics.show(guard.read)
         yield Ground(lock, store, objects, watch, guard)
 
 
-def _tell_room(objects: Objects, disk: Disk) -> None:
-    objects.room.why = disk.words if disk.level is Level.FULL else ""
+def _tell_room(objects: Objects, log: SqliteLog, disk: Disk) -> None:
+    full = disk.level is Level.FULL
+    objects.room.why = disk.words if full else ""
+    log.room_is_short(full)

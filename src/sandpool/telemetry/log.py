@@ -103,13 +103,48 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, default=str, ensure_ascii=False)
 
 
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Writes lines, and loses them where they cannot be written, such as on a full disk: without a word about it until a line gets
+    through again, which then says so once. The library's own way is a traceback for each, on the same full disk."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._failed = 0
+        self._why = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self._failed:
+                self.stream.write(self.terminator)  # the last line may have been cut
+                self._write(self._gap(record))
+                self._failed = 0
+            self._write(record)
+        except RecursionError:
+            raise
+        except Exception as error:
+            self._failed += 1
+            self._why = getattr(error, "strerror", None) or type(error).__name__
+
+    def _write(self, record: logging.LogRecord) -> None:
+        self.stream.write(self.format(record) + self.terminator)
+        self.flush()
+
+    def _gap(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Some of them may have been written in the end, late."""
+        gap = logging.LogRecord(__name__, logging.WARNING, "", 0, "lines could not be written to the log", (), None)
+        gap.created = record.created
+        gap.__dict__["keys"] = {"lines": self._failed, "error": self._why}
+        return gap
+
+
 def configure(*, style: str = "text", level: str = "INFO", stream: TextIO | None = None) -> None:
     """Sets up the log of this program: `text` or `json`, on stderr unless told otherwise. Calling it again replaces it."""
     formatters: dict[str, type[logging.Formatter]] = {"text": KeyValueFormatter, "json": JsonFormatter}
     if style not in formatters:
         raise ValueError(f"log style {style!r} is unknown; use one of: {', '.join(formatters)}")
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = LogHandler(stream or sys.stderr)
     handler.setFormatter(formatters[style]())
+    logging.lastResort = handler  # for the loggers of libraries
     root = logging.getLogger("sandpool")
     root.handlers[:] = [handler]
     root.setLevel(level)

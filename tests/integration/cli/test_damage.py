@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from support.cluster import Cluster, running_cluster, sandpool
+from support.cluster import Cluster, running_cluster, sandpool, stop
 from support.store_damage import execute, flip
 
 CLAIM = "extensions.agents.x-k8s.io/sandboxclaims/default/{}"
@@ -24,15 +27,44 @@ def refused(cluster: Cluster, *said: str, flags: tuple[str, ...] = ()) -> None:
     assert {name: (cluster.data_dir / name).read_bytes() for name in before} == before
 
 
-def down_with_claims(cluster: Cluster, *names: str) -> None:
-    for name in names:
-        cluster.create_claim(name)
-    cluster.down()
+CLAIMS = ("kept", "damaged", "other")
 
 
-def test_garbage_in_a_value(tmp_path: Path) -> None:
-    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
-        down_with_claims(cluster, "kept", "damaged", "other")
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with claims, and a backup of them beside it. Making it takes longer than all that is done to its copies."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with running_cluster(folder / "data", "--backend", "none") as cluster:
+        for name in CLAIMS:
+            cluster.create_claim(name)
+        sandpool("backup", str(folder / "backup"), *cluster.flag)
+        cluster.down()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(stopped: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """One whose process was killed after one more claim, and the revision of that."""
+    folder = tmp_path_factory.mktemp("killed")
+    with a_copy(stopped, folder) as cluster:
+        cluster.up("--backend", "none")
+        last = int(cluster.create_claim("lost")["metadata"]["resourceVersion"])
+        cluster.kill()
+    return folder, last
+
+
+@contextmanager
+def a_copy(folder: Path, into: Path) -> Iterator[Cluster]:
+    subprocess.run(["cp", "-a", str(folder / "data"), str(into / "data")], check=True)
+    cluster = Cluster(into / "data")
+    try:
+        yield cluster
+    finally:
+        stop(cluster)
+
+
+def test_garbage_in_a_value(stopped: Path, tmp_path: Path) -> None:
+    with a_copy(stopped, tmp_path) as cluster:
         store = cluster.data_dir / "store.db"
         execute(store, "UPDATE log SET value = ? WHERE key = ?", b"garbage", CLAIM.format("damaged"))
         refused(cluster, f"{CLAIM.format('damaged')}: revision", "its checksum is wrong")
@@ -52,13 +84,11 @@ def test_garbage_in_a_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
-def test_a_write_ahead_log_that_does_not_hold_what_was_acknowledged(tmp_path: Path, damage: str) -> None:
-    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
-        cluster.create_claim("kept")
-        cluster.down()
-        cluster.up("--backend", "none")
-        last = int(cluster.create_claim("lost")["metadata"]["resourceVersion"])
-        cluster.kill()
+def test_a_write_ahead_log_that_does_not_hold_what_was_acknowledged(
+    killed: tuple[Path, int], tmp_path: Path, damage: str
+) -> None:
+    folder, last = killed
+    with a_copy(folder, tmp_path) as cluster:
         log = cluster.data_dir / "store.db-wal"
         if damage == "gone":
             log.unlink()
@@ -68,22 +98,21 @@ def test_a_write_ahead_log_that_does_not_hold_what_was_acknowledged(tmp_path: Pa
             flip(log, 8 * 5000)
         refused(cluster, f"revision {last} was acknowledged and cannot be found: store.db-wal is")
         cluster.up("--backend", "none", "--accept-loss")
-        assert cluster.claims().keys() == {"kept"}
+        assert cluster.claims().keys() == set(CLAIMS)
         assert int(cluster.create_claim("next")["metadata"]["resourceVersion"]) > last
 
 
 def test_no_false_alarm_after_a_kill(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
-        for number in range(4):
+        for number in range(2):
             cluster.create_claim(f"claim-{number}")
             cluster.kill()
             cluster.up("--backend", "none")
             assert len(cluster.claims()) == number + 1
 
 
-def test_a_store_that_is_gone_while_volumes_are_there(tmp_path: Path) -> None:
-    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
-        down_with_claims(cluster, "one")
+def test_a_store_that_is_gone_while_volumes_are_there(stopped: Path, tmp_path: Path) -> None:
+    with a_copy(stopped, tmp_path) as cluster:
         volume = cluster.data_dir / "node" / "volumes" / "claims" / "0a1b2c3d-0000-0000-0000-000000000000"
         volume.mkdir(parents=True)
         (volume / "precious").write_text("data")
@@ -100,13 +129,11 @@ def test_a_store_that_is_gone_while_volumes_are_there(tmp_path: Path) -> None:
         assert not volume.exists()
 
 
-def test_a_damaged_directory_is_restored_from_a_backup(tmp_path: Path) -> None:
-    file = tmp_path / "backup"
-    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
-        cluster.create_claim("kept")
-        sandpool("backup", str(file), *cluster.flag)
-        last = int(cluster.create_claim("later")["metadata"]["resourceVersion"])
-        cluster.down()
+def test_a_damaged_directory_is_restored_from_a_backup(killed: tuple[Path, int], stopped: Path, tmp_path: Path) -> None:
+    folder, last = killed
+    file = stopped / "backup"
+    with a_copy(folder, tmp_path) as cluster:
+        (cluster.data_dir / "store.db-wal").unlink()
         store = cluster.data_dir / "store.db"
         content = store.read_bytes()
         store.write_bytes(content[: len(content) // 2])
@@ -115,7 +142,7 @@ def test_a_damaged_directory_is_restored_from_a_backup(tmp_path: Path) -> None:
         assert str(cluster.data_dir / "damaged-1") in said
         assert (cluster.data_dir / "damaged-1" / "store.db").read_bytes() == content[: len(content) // 2]
         cluster.up("--backend", "none")
-        assert cluster.claims().keys() == {"kept"}
+        assert cluster.claims().keys() == set(CLAIMS)
         assert int(cluster.claims()["kept"]["metadata"]["resourceVersion"]) > last  # revisions never go back
 
 

@@ -32,7 +32,7 @@ def groups(cluster: Cluster) -> list[str]:
 
 def test_the_process_itself_is_gone(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path / "data")
-    for _ in range(3):
+    for _ in range(2):
         cluster.up("--backend", "none", "--no-pool")
         pid = cluster.running.pid
         cluster.down()

@@ -1,4 +1,5 @@
-"""Volumes that are file systems in a file: what they take from the disk is what is in them, not what their size is."""
+"""Volumes that are file systems in a file: what they take from the disk is what is in them, not what their size is, and it counts for
+their pod whether it has a name or not."""
 
 from __future__ import annotations
 
@@ -9,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from sandpool.local.volumes import images
+from sandpool.local.volumes.options import VolumeOptions
+from support.kubelet_node import a_pod
+from support.pods_node import a_pods_node, runtime_of
+from support.small_disk import small_disk
 
 pytestmark = [
     pytest.mark.root,
@@ -47,5 +52,48 @@ def test_a_large_one_takes_next_to_nothing_and_gives_back_what_is_deleted(tmp_pa
             time.sleep(0.05)
         else:
             pytest.fail(f"{taken(image)} bytes are still taken, {empty} when it was empty")
+    finally:
+        images.detach(folder)
+
+
+HIDDEN = """
+import os, time
+with open("/scratch/big", "wb", 0) as file:
+    os.unlink("/scratch/big")
+    for number in range(200): file.write(bytes(1 << 20))
+    print("written", flush=True)
+    time.sleep(1000)
+"""
+
+
+async def test_a_file_without_a_name_inside_one_counts(tmp_path: Path) -> None:
+    probe = await runtime_of("namespaces", tmp_path / "try").probe()
+    if not probe.available:
+        pytest.skip(f"{probe.reason}: {probe.message}")
+    container = {
+        "name": "main", "image": "host", "command": ["python3", "-c", HIDDEN],
+        "resources": {"limits": {"memory": "256Mi", "ephemeral-storage": "100Mi"}},
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }  # fmt: skip
+    body = a_pod(containers=[container], volumes=[{"name": "scratch", "emptyDir": {"sizeLimit": "400Mi"}}])
+    with small_disk(tmp_path, 900 * MIB) as disk:
+        async with a_pods_node("namespaces", disk, 32 * MIB, VolumeOptions(memory=(), images=True)) as node:
+            await node.create(body)
+            pod = await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Failed")
+            assert pod["status"]["reason"] == "Evicted"
+            assert "exceeds the total limit of containers 100Mi" in pod["status"]["message"]
+
+
+def test_one_that_is_full_is_not_past_its_size(tmp_path: Path) -> None:
+    image, folder = tmp_path / "image", tmp_path / "folder"
+    try:
+        images.attach(image, folder, 8 * MIB)
+    except OSError as error:
+        pytest.skip(f"this root may not mount: {error}")
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            (folder / "big").write_bytes(bytes(9 * MIB))
+        synced(folder)
+        assert 6 * MIB < images.taken(image, folder) <= 8 * MIB
     finally:
         images.detach(folder)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import pytest_asyncio
 
 from sandpool.local.disk.plan import allowance
+from sandpool.local.disk.space import Level
 from support.disk_hiding import HIDING
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
 from support.small_disk import MIB, small_disk
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root"),
 ]
@@ -88,14 +93,48 @@ def writer(script: str, name: str = "main", limit: int | None = LIMIT, **fields:
     }  # fmt: skip
 
 
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[PodsNode]:
-    probe = await runtime_of("namespaces", tmp_path / "try").probe()
+@pytest.fixture(autouse=True)
+def nothing_leaks() -> None:
+    """The node is shared and keeps its threads; whether it leaves anything is looked at when it ends."""
+
+
+@pytest.fixture(scope="module")
+def left_as_found() -> Iterator[None]:
+    def there() -> set[object]:
+        ours = {thread for thread in threading.enumerate() if thread.name.startswith("sandpool")}
+        return {*ours, *(child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)}
+
+    before = there()
+    yield
+    assert there() <= before
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory, left_as_found: None) -> AsyncIterator[PodsNode]:
+    """One disk and one node for all: each test begins when nothing of the one before is left."""
+    folder = tmp_path_factory.mktemp("limits")
+    probe = await runtime_of("namespaces", folder / "try").probe()
     if not probe.available:
         pytest.skip(f"{probe.reason}: {probe.message}")
-    with small_disk(tmp_path, DISK) as disk:
+    with small_disk(folder, DISK) as disk:
         async with a_pods_node("namespaces", disk, reserve=64 * MIB) as found:
+            await found.create(a_pod("first", containers=[writer("import time; time.sleep(1000)")]))
+            await found.until(lambda pod: pod is not None and pod["status"].get("phase") == "Running", "first")
+            await found.clear()  # what is made once and kept, such as the fork-server, is there
             yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def node(shared: PodsNode) -> AsyncIterator[PodsNode]:
+    assert shared.guard is not None
+    free = _free(shared.folder)
+    shared.heard.heard.clear()
+    shared.guard.evictions.update(limit=0, pressure=0)
+    yield shared
+    await shared.clear()
+    async with asyncio.timeout(30):
+        while _free(shared.folder) < free - 8 * MIB or shared.guard.disk.level is not Level.OK:
+            await asyncio.sleep(0.02)
 
 
 def evicted(pod: Body | None) -> bool:

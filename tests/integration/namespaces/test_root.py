@@ -115,6 +115,30 @@ async def test_a_volume_belongs_to_whom_the_plan_says(bench: Bench, tmp_path: Pa
     assert (await bench.said("touch /m/f; stat -c %u:%g /m", user="1000", mounts=(memory,))).text == "1000:2000\n"
 
 
+async def test_a_volume_inside_another_one_where_no_place_is_for_it(bench: Bench, tmp_path: Path) -> None:
+    """The place is made in the outer volume, owned by the sandbox's root; also where only somebody else may write."""
+    outer, inner, file = tmp_path / "outer", tmp_path / "inner", tmp_path / "file"
+    outer.mkdir(mode=0o777)
+    inner.mkdir(mode=0o777)
+    (inner / "there").touch()
+    file.write_text("said\n")
+    (outer / "theirs").mkdir(mode=0o755)
+    os.chown(outer / "theirs", 1000, 1000)
+    mounts = (
+        Mount("/v", outer),
+        Mount("/v/a/b", inner),
+        Mount("/v/c/d", file),
+        Mount("/v/theirs/e", inner),
+        Mount("/v/memory", volume="m"),
+    )
+    said = await bench.said(
+        "ls /v/a/b /v/theirs/e; cat /v/c/d; touch /v/memory/f && stat -c %u:%g /v/a /v/c /v/theirs", mounts=mounts
+    )
+    assert said.text == "/v/a/b:\nthere\n\n/v/theirs/e:\nthere\nsaid\n0:0\n0:0\n1000:1000\n"
+    owners = {name: (outer / name).stat().st_uid for name in ("a", "a/b", "c", "c/d", "theirs/e", "memory")}
+    assert set(owners.values()) == {0}, "as the sandbox's root would have made it"
+
+
 async def test_no_sandbox_knows_the_secrets_of_another(bench: Bench) -> None:
     """Every init is a copy of the fork-server, which must never have seen them."""
     needs(bench, "pids")

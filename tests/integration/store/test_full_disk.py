@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from sandpool.local.disk.ballast import Ballast
 from sandpool.local.store.errors import StoreError, StoreFailed
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
+from sandpool.local.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
+from support.small_disk import MIB
+from support.small_disk import fill as fill_disk
+from support.small_disk import small_disk as small_disk_of
 from support.store_damage import contents, write_format_1
 
 KEY = "core/pods/default/one"
@@ -87,9 +94,11 @@ async def test_an_upgrade_without_room_changes_nothing(small_disk: Path) -> None
 
 LIMITED = """
 import asyncio, pathlib, resource, signal, sys
+from sandpool.local.disk.ballast import Ballast
 from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.sqlite_log import SqliteLog
 from sandpool.local.store.store import Store
+from sandpool.local.store.writer import Bounds
 
 async def main(path):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -119,3 +128,69 @@ async def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     store = await Store.open(SqliteLog(path))
     assert store.count("") == int(done.stdout) + 1
     await store.close()
+
+
+LARGE = 900_000
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+async def test_everything_can_be_deleted_on_a_full_disk(tmp_path: Path) -> None:
+    """A reserve that is a third of what is deleted is enough: what a delete supersedes makes room for the next one."""
+    with small_disk_of(tmp_path, 96 * MIB) as disk:
+        room = 2 * MIB
+        reserve = Ballast(disk / "reserve", 4 * room)
+        assert reserve.hold()
+        bounds = Bounds(room=room, checkpoint=room // 2)
+        async with opened(disk / "store.db", bounds) as store:
+            made = [await store.put(f"core/pods/default/{n}", NO_REVISION, large) for n in range(30)]
+            fill_disk(disk / "hog", leave=0)
+            failures = 0
+            for record in made:
+                while store.get(record.key) is not None:
+                    try:
+                        await store.delete(record.key, record.revision, large)
+                    except StoreFailed:
+                        reserve.release(room)
+                        failures += 1
+                        assert failures < 10, "the disk stays full, and so deletes fail for ever"
+            newest = store.revision
+        async with opened(disk / "store.db", bounds) as store:
+            assert (store.revision, store.count("")) == (newest, 0)
+
+
+async def test_history_is_given_up_while_the_disk_is_full_and_kept_again_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    log = SqliteLog(path, Bounds(window=200))
+    store = await Store.open(log)
+
+    async def write(count: int) -> int:
+        for _ in range(count):
+            current = store.get(KEY)
+            await store.put(KEY, NO_REVISION if current is None else current.revision, encode)
+        return rows(path)
+
+    assert await write(150) == 150
+    log.room_is_short(True)
+    assert await write(10) <= 2
+    log.room_is_short(False)
+    assert await write(100) >= 100
+    await store.close()
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path, bounds: Bounds) -> AsyncIterator[Store]:
+    store = await Store.open(SqliteLog(path, bounds))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def rows(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as reader:
+        return int(reader.execute("SELECT count(*) FROM log").fetchone()[0])
+
+
+def large(revision: Revision) -> bytes:
+    return b"%d" % revision + bytes(LARGE)

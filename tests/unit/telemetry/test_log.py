@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +20,10 @@ from sandpool.telemetry.log import REDACTED, bound, configure, logger, redact
 def as_before() -> Iterator[None]:
     root = logging.getLogger("sandpool")
     before = (list(root.handlers), root.level, root.propagate)
+    others = logging.lastResort
     yield
     root.handlers[:], root.level, root.propagate = before
+    logging.lastResort = others
 
 
 def lines(style: str, level: str = "INFO") -> io.StringIO:
@@ -86,3 +94,47 @@ def test_levels_and_styles() -> None:
     assert [line.split()[3] for line in out.getvalue().splitlines()] == ["loud"]
     with pytest.raises(ValueError, match="use one of: text, json"):
         configure(style="xml")
+
+
+FULL = """
+import logging, resource, signal
+from sandpool.telemetry.log import configure, logger
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+configure(style="text")
+log = logger("sandpool.test")
+log.info("before")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+for number in range(400):
+    log.warning("lost", number=number, filler="x" * 50)
+    logging.getLogger("library").warning("lost as well")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+log.info("after")
+logging.getLogger("library").warning("heard again")
+"""
+
+
+def test_a_log_that_cannot_be_written_says_so_once_and_later(tmp_path: Path) -> None:
+    """As on a full disk: the log is a file that may not grow."""
+    path = tmp_path / "log"
+    with open(path, "wb") as file:
+        assert subprocess.run([sys.executable, "-c", FULL], stderr=file, check=False).returncode == 0
+    said = path.read_text()
+    assert "Traceback" not in said
+    assert "Logging error" not in said
+    told = [line for line in said.splitlines() if "lines could not be written to the log" in line]
+    assert len(told) == 1
+    assert re.search(r"Z WARNING sandpool.telemetry.log lines could .* lines=\d+ error=\"File too large\"$", told[0])
+    for words in ("INFO sandpool.test before", "INFO sandpool.test after", "WARNING library heard again"):
+        assert said.count(words) == 1
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_no_traceback_takes_the_place_of_a_line_that_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(style="json", stream=Full())
+    logger("sandpool.test").error("commit failed", exc=OSError(errno.ENOSPC, "x"))
+    logging.getLogger("library").error("lost as well")
+    assert capsys.readouterr() == ("", "")

@@ -74,13 +74,14 @@ class DiskGuard:
         self._rate = 0.0
         self._again_at = 0.0
         self._low_since = 0.0
-        self._pruned = self._pruning = False
+        self._pruned = self._pruning = self._starved = False
         self._wake = asyncio.Event()
         self._measuring = asyncio.Semaphore(_AT_ONCE)
         self.pods: Callable[[], Iterable[Occupant]] = tuple
         self.prune: Callable[[], Awaitable[object]] | None = None
         self._moved = asyncio.Event()
-        self.told: Callable[[Disk], object] = lambda disk: None  # when the level is another one
+        # When the level is another one, or a commit found no room.
+        self.told: Callable[[Disk], object] = lambda disk: None
         self.evictions = {LIMIT: 0, PRESSURE: 0}
         self.disk = Disk(Level.OK, Space(0, 0), self.reserve)
 
@@ -97,6 +98,7 @@ class DiskGuard:
         """A commit failed for lack of room: the store gets a quarter of the reserve, and each time another one."""
         log.error("the disk is full: a part of the reserve is given to the store", held=self._ballast.held)
         self._ballast.release(max(self.reserve // 4, _SHORT))
+        self._starved = True
         self._wake.set()
 
     @property
@@ -170,6 +172,9 @@ class DiskGuard:
     def _see(self, found: Space) -> None:
         known, new = self.disk.level, space.level(found, self.reserve, self.disk.level)
         self.disk = Disk(new, found, self.reserve)
+        if self._starved and new is known:
+            self.told(self.disk)  # the store thinks that it is full, whatever is true
+        self._starved = False
         if new is known:
             return
         if known is Level.OK:

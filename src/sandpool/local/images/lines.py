@@ -15,14 +15,14 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
-from typing import cast
 
 import aiohttp
 from aiohttp import AddrInfoType, SocketFactoryType
-from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 
 from sandpool.local.images.allowed import Reach, may_connect
-from sandpool.local.images.meter import Meter, MeteredLine
+from sandpool.local.images.meter import Meter, measure
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.network.forbidden import Address
 from sandpool.local.network.route import Route, route
@@ -60,19 +60,27 @@ class Lines:
             await client.close()
 
 
-class _Connector(aiohttp.TCPConnector):
-    """Its connections are metered."""
+class MeteredConnector(aiohttp.TCPConnector):
+    """Hands out connections that are metered. What may come before that, with the last packet of a TLS handshake, is little."""
 
     def __init__(self, meter: Meter, options: ImageOptions, factory: SocketFactoryType) -> None:
         super().__init__(ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory)
-        self._factory = cast("partial[ResponseHandler]", partial(MeteredLine, meter, loop=self._loop))
+        self.meter = meter
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        if connection.transport is not None:  # else it was lost already
+            measure(self.meter, connection.transport)
+        return connection
 
 
 def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute, meter: Meter) -> aiohttp.ClientSession:
     """No cookies, no decompression behind our back (it would change what the digest is of), no credentials of the user."""
     factory = partial(_connectable, reach, ask_route) if reach is not None else _opened
     return aiohttp.ClientSession(
-        connector=_Connector(meter, options, factory),
+        connector=MeteredConnector(meter, options, factory),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         headers={"User-Agent": f"sandpool/{__version__}", "Accept-Encoding": "identity"},

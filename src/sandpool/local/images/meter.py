@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 
-from aiohttp.client_proto import ResponseHandler
-
 AT_ONCE = 3 << 19  # bytes that may be there before anybody looks at them: three quarters of a megabyte were seen
 BESIDE = 8  # with so many bytes of content comes one that is none
 
@@ -34,15 +32,36 @@ class Meter:
         return self._left >= 0
 
 
-class MeteredLine(ResponseHandler):
-    """One connection. Nothing of what is too much is parsed."""
+class MeteredLine(asyncio.Protocol):
+    """Stands between a connection and who reads it. Nothing of what is too much is parsed."""
 
-    def __init__(self, meter: Meter, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
+    def __init__(self, meter: Meter, transport: asyncio.Transport, reader: asyncio.Protocol) -> None:
         self._meter = meter
+        self._transport = transport
+        self._reader = reader
 
     def data_received(self, data: bytes) -> None:
         if self._meter.received(len(data)):
-            super().data_received(data)
-        elif self.transport is not None:
-            self.transport.abort()
+            self._reader.data_received(data)
+        else:
+            self._transport.abort()
+
+    def eof_received(self) -> bool | None:
+        return self._reader.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reader.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._reader.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._reader.resume_writing()
+
+
+def measure(meter: Meter, transport: asyncio.Transport) -> None:
+    """From now on all that comes over the connection passes the meter; one that does already is left alone."""
+    reader = transport.get_protocol()
+    if not isinstance(reader, MeteredLine):
+        assert isinstance(reader, asyncio.Protocol)
+        transport.set_protocol(MeteredLine(meter, transport, reader))

@@ -2,6 +2,8 @@
 
 Later entries win, env over envFrom. `$(NAME)` stands for what came before it; one that is not known stays as it is, and `$$`
 is a dollar. Messages name objects and keys, never values.
+
+A few variables that name each other can stand for more than any memory holds, so what they stand for is counted before it is made.
 """
 
 from __future__ import annotations
@@ -16,21 +18,45 @@ from sandpool.local.kubelet.references import CONFIG_ERROR, Found, Unresolved
 from sandpool.local.kubelet.sources import EnvFrom, KeyRef, ValueFrom
 from sandpool.model.core import ConfigMap, Secret
 
+MOST = 1 << 20
+"""Characters of all variables of a container, names included. The kernel takes hardly more."""
+
+
+class TooLarge(Exception):
+    """More text than a container's environment may have."""
+
 
 def environment(pod: NodePod, container: NodeContainer, found: Found, here: Here) -> dict[str, str]:
     values: dict[str, str] = {}
+    left = MOST
     try:
         for source in container.env_from:
-            values.update(_all_of(pod, source, found))
+            for name, value in _all_of(pod, source, found):
+                left = _after(left, name, value)
+                values[name] = value
         for entry in container.env:
-            value = _value(pod, container, entry, values, found, here)
-            if value is not None:
-                values[entry.name] = value
+            text = _value(pod, container, entry, values, found, here)
+            if text is not None:
+                left = _after(left, entry.name, text)
+                values[entry.name] = text
+    except TooLarge:
+        raise Unresolved(
+            CONFIG_ERROR,
+            f"env: its variables take more than {MOST} characters; mount what is large as a file",
+            container.name,
+        ) from None
     except NoSuchField as error:
         raise Unresolved(CONFIG_ERROR, str(error), container.name) from None
     except Unresolved as error:
         raise Unresolved(error.reason, error.message, container.name) from None
     return values
+
+
+def _after(left: int, name: str, value: str) -> int:
+    left -= len(name) + len(value)
+    if left < 0:
+        raise TooLarge
+    return left
 
 
 def _value(
@@ -115,7 +141,7 @@ def decoded(text: str, secret: str, key: str) -> bytes:
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Puts in what `$(NAME)` stands for."""
+    """Puts in what `$(NAME)` stands for. Raises TooLarge."""
     if "$" not in text:
         return text
     parts: list[str] = []
@@ -133,4 +159,6 @@ def expand(text: str, values: Mapping[str, str]) -> str:
         else:
             parts.append(text[dollar:at])
     parts.append(text[at:])
+    if sum(map(len, parts)) > MOST:
+        raise TooLarge
     return "".join(parts)

@@ -30,12 +30,31 @@ from sandpool.model import quantities
 from sandpool.model.core import PersistentVolumeClaim
 
 _MODE = 0o644
+MOST = 32 << 20
+"""Bytes of all files that the volumes of a pod show of the API together; each file counts as a block at least."""
+_BLOCK = 4096
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left for the files of one pod."""
+
+    left: int = MOST
+
+    def take(self, size: int) -> None:
+        self.left -= max(size, _BLOCK)
+        if self.left < 0:
+            raise Unresolved(
+                FAILED_MOUNT,
+                f"the files of this pod's volumes take more than {MOST} bytes together; mount less of its ConfigMaps and Secrets",
+            )
 
 
 @dataclass(slots=True)
 class _Files:
     """Content that is being put together."""
 
+    room: _Room
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
     modes: dict[str, int] = field(default_factory=dict)
 
@@ -43,16 +62,17 @@ class _Files:
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or ".." in parts:
             raise Unresolved(FAILED_MOUNT, f"the path {path!r} leaves the volume; write a relative one without ..")
+        self.room.take(len(data))
         self.files[path] = data
         if mode is not None:
             self.modes[path] = mode
 
 
 def volume_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ...]:
-    made = []
+    made, room = [], _Room()
     for volume in pod.spec.volumes:
         try:
-            made.append(VolumeSpec(volume.name, _source(pod, volume, found, here)))
+            made.append(VolumeSpec(volume.name, _source(pod, volume, found, here, room)))
         except (Unresolved, NoSuchField, quantities.QuantityError) as error:
             why = error.message if isinstance(error, Unresolved) else str(error)
             raise Unresolved(FAILED_MOUNT, f'volume "{volume.name}": {why}') from None
@@ -62,31 +82,34 @@ def volume_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ..
 def content_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ...]:
     """Only the volumes that show what the API holds, and of these only the ones that can be put together."""
     made: list[VolumeSpec] = []
+    room = _Room()
     for volume in pod.spec.volumes:
         if volume.shows:
             with contextlib.suppress(Unresolved, NoSuchField, quantities.QuantityError):
-                made.append(VolumeSpec(volume.name, _source(pod, volume, found, here)))
+                made.append(VolumeSpec(volume.name, _source(pod, volume, found, here, room)))
     return tuple(made)
 
 
-def _source(pod: NodePod, volume: PodVolume, found: Found, here: Here) -> EmptyDir | Content | Claim | HostPath:
+def _source(
+    pod: NodePod, volume: PodVolume, found: Found, here: Here, room: _Room
+) -> EmptyDir | Content | Claim | HostPath:
     match volume:
         case PodVolume(empty_dir=source) if source is not None:
             return EmptyDir(source.medium == "Memory", _bytes(source.size_limit))
         case PodVolume(config_map=source) if source is not None:
-            files = _Files()
+            files = _Files(room)
             _config_map(pod, source, found, files)
             return _content(files, source.default_mode)
         case PodVolume(secret=source) if source is not None:
-            files = _Files()
+            files = _Files(room)
             _secret(pod, source, source.secret_name, found, files)
             return _content(files, source.default_mode, secret=True)
         case PodVolume(downward_api=source) if source is not None:
-            files = _Files()
+            files = _Files(room)
             _downward(pod, source, here, files)
             return _content(files, source.default_mode)
         case PodVolume(projected=source) if source is not None:
-            return _projected(pod, source, found, here)
+            return _projected(pod, source, found, here, room)
         case PodVolume(persistent_volume_claim=source) if source is not None:
             return _claim(pod, source, found)
         case PodVolume(host_path=source) if source is not None:
@@ -164,8 +187,8 @@ def _downward(pod: NodePod, source: DownwardSource, here: Here, files: _Files) -
         files.add(item.path, text.encode(), item.mode)
 
 
-def _projected(pod: NodePod, source: ProjectedSource, found: Found, here: Here) -> Content:
-    files, secret = _Files(), False
+def _projected(pod: NodePod, source: ProjectedSource, found: Found, here: Here, room: _Room) -> Content:
+    files, secret = _Files(room), False
     for part in source.sources:
         if part.config_map is not None:
             _config_map(pod, part.config_map, found, files)

@@ -14,13 +14,16 @@ from sandpool.local.backends.base import ADDRESS, Workload
 from sandpool.local.images.credentials import from_secret
 from sandpool.local.images.port import Credential
 from sandpool.local.kubelet.downward import Here
-from sandpool.local.kubelet.environment import decoded, environment, expand
+from sandpool.local.kubelet.environment import TooLarge, decoded, environment, expand
 from sandpool.local.kubelet.files import volume_specs
 from sandpool.local.kubelet.pods import NodeContainer, NodePod
 from sandpool.local.kubelet.references import CONFIG_ERROR, Found, Unresolved
 from sandpool.local.kubelet.tending import HttpGetAction, TcpSocketAction
 
 _SELF = ("", "localhost", "127.0.0.1", "::1")
+MOST_ENV = 4 << 20
+"""Characters of the variables of all containers of a pod."""
+_LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,19 @@ class Resolved:
 def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resolved:
     """The workload complete."""
     env: dict[str, dict[str, str]] = {}
+    left = MOST_ENV
     containers = pod.spec.all_containers
     for container in containers:
         if container.tended or container.pre_stop is not None:
             _check(container)
     volumes = volume_specs(pod, found, here) if pod.spec.volumes else ()
     for container in containers:
-        env[container.name] = environment(pod, container, found, here)
+        made = env[container.name] = environment(pod, container, found, here)
+        left -= sum(map(len, made.values()))
+        if left < 0:
+            raise _refusal(
+                container, f"env: the variables of the pod's containers take more than {MOST_ENV} characters"
+            )
     credentials, doubts = _credentials(pod, found) if pod.spec.image_pull_secrets else ((), ())
     full = replace(
         workload,
@@ -75,7 +84,7 @@ def _expanded(container: NodeContainer, env: Mapping[str, str]) -> NodeContainer
         return container
     mounts = []
     for mount in container.volume_mounts:
-        path = expand(mount.sub_path_expr, env) if mount.sub_path_expr else mount.sub_path
+        path = _sub_path(mount.sub_path_expr, env) if mount.sub_path_expr else mount.sub_path
         if mount.sub_path_expr and ("$(" in path or path.startswith("/") or ".." in path.split("/") or ADDRESS in path):
             raise _refusal(
                 container,
@@ -83,6 +92,15 @@ def _expanded(container: NodeContainer, env: Mapping[str, str]) -> NodeContainer
             )
         mounts.append(msgspec.structs.replace(mount, sub_path=path, sub_path_expr=""))
     return msgspec.structs.replace(container, volume_mounts=tuple(mounts))
+
+
+def _sub_path(expression: str, env: Mapping[str, str]) -> str:
+    """One that is too long for a path stays as it is, which is no path."""
+    try:
+        path = expand(expression, env)
+    except TooLarge:
+        return f"$({expression})"
+    return path if len(path) <= _LONGEST_PATH else f"$({expression})"
 
 
 def _credentials(pod: NodePod, found: Found) -> tuple[tuple[Credential, ...], tuple[str, ...]]:

@@ -42,6 +42,11 @@ class HeldRoom:
             with contextlib.suppress(OSError):
                 allocate(file, os.fstat(file).st_size if grows else 0, self._size, beyond_end=True)
 
+    @property
+    def any(self) -> bool:
+        """Whether any is to be held."""
+        return bool(self._files)
+
     def close(self) -> None:
         for file, _ in self._files:
             os.close(file)

@@ -58,6 +58,8 @@ class Checkpointer:
         self._stopping = False
         self._written = 0  # bytes since the last checkpoint, about
         self._overfull = False
+        self._told = ""  # the failure that was logged last, until a checkpoint succeeds
+        self._behind = False  # whether the log holds anything that is not copied
         self._thread = threading.Thread(target=self._run, name="sandpool-checkpoint", daemon=True)
         self._thread.start()
 
@@ -67,12 +69,15 @@ class Checkpointer:
     def ended(self, size: int) -> None:
         self._turns.commit_ended()
         self._written += size
+        self._behind = True
         if self._written >= self._often:
             self._wake.set()
 
-    def relieve(self, connection: sqlite3.Connection) -> None:
-        """Between two commits of the writer: copies the rest if the log has grown too long, or the thread gets no turn."""
-        if self._overfull or self._written > self._bound:
+    def relieve(self, connection: sqlite3.Connection, *, short: bool = False) -> None:
+        """Between two commits of the writer: copies the rest if the log has grown too long, or the thread gets no turn. `short`: while
+        room is short, always. Then the log begins anew instead of growing, and room that comes goes to the database, which must have it for
+        that: a log that took it would hold still more that the database has no room for."""
+        if self._overfull or self._written > self._bound or (short and self._behind and self._room.any):
             with self._lock:
                 self._checkpoint(connection)
                 self._overfull = False  # whatever came of it: a reader in the way must not stop the writer each time
@@ -91,11 +96,15 @@ class Checkpointer:
         """How many pages the log holds, copied ones included. Errors leave everything in the log, where it is safe."""
         self._written = 0
         try:
-            _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._behind = copied < pages
+            self._told = ""
             self._room.top_up()
             return int(pages)
         except sqlite3.Error as error:
-            log.warning("checkpoint failed, the write-ahead log grows", error=error)
+            if str(error) != self._told:  # once, however long the disk is full
+                self._told = str(error)
+                log.warning("checkpoint failed, the write-ahead log grows", error=error)
             return 0
         finally:
             self._turns.checkpoint_ended()

@@ -17,7 +17,7 @@ from sandpool.local.store.errors import StoreFailed
 from sandpool.local.store.log import Commit, Loaded, Sink, Unit
 from sandpool.local.store.marker import Marker
 from sandpool.local.store.opening import Terms, open_store
-from sandpool.local.store.writer import Bounds, Resume, Stop, Writer
+from sandpool.local.store.writer import Bounds, Resume, Shortage, Stop, Writer
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
@@ -71,7 +71,11 @@ class SqliteLog:
             marker = Marker(self._path, loaded.identity)
             undo.callback(marker.close)
             marker.acknowledge(loaded.revision)
-            checkpointer = Checkpointer(self._path, self._bounds.checkpoint, self._bounds.wal, room)
+            bounds = self._bounds
+            most = min(
+                bounds.wal, bounds.room or bounds.wal
+            )  # what the database has room for, also if nothing else has any
+            checkpointer = Checkpointer(self._path, min(bounds.checkpoint, most), most, room)
             undo.pop_all()
         self._connection, self._checkpointer = connection, checkpointer
         self._marker, self._room = marker, room
@@ -93,6 +97,10 @@ class SqliteLog:
         if self._turn:
             turn, self._turn = self._turn, []
             self._writer.queue.put(turn)
+
+    def room_is_short(self, there: bool) -> None:
+        """Whether the disk is full. A commit that finds no room shows that as well; that there is room again must be told."""
+        self._writer.queue.put(Shortage(there))
 
     async def close(self) -> None:
         self._hand_over()
@@ -136,7 +144,8 @@ class SqliteLog:
         failure.__cause__ = error
         if str(error) != self._told:  # on a full disk every commit fails, and the log may be on that disk
             self._told = str(error)
-            log.error("commit failed", exc=error, path=self._path)
+            passing = code in _PASSING  # the machine's state, which says all: no traceback adds to it
+            log.error("commit failed", exc=None if passing else error, path=self._path, error=str(error))
         self._turn.clear()
         if code in _PASSING:
             self._writer.queue.put(Resume())

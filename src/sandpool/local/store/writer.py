@@ -24,6 +24,7 @@ _COLUMNS = 8
 _LULL: Final = 0.05  # seconds without anything to commit
 _ROW_COST: Final = 4096  # about what a row takes in the write-ahead log beside its value
 _MOST: Final = 256  # rows of one statement
+_SHORT_BATCH: Final = 1024 * 1024  # bytes of values in a commit while room is short
 
 
 def _insert(rows: int) -> str:
@@ -59,7 +60,14 @@ class Resume:
     """Ends the throwing away."""
 
 
-Item = list[Unit] | Stop | Resume
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Whether room on the disk is short: then as little as possible is kept, and the write-ahead log is kept short."""
+
+    there: bool
+
+
+Item = list[Unit] | Stop | Resume | Shortage
 
 
 class Writer:
@@ -83,6 +91,8 @@ class Writer:
         self._stopping = False
         self._discarding = False
         self._resting = False  # no compaction in the first commit after a failure: room may be short
+        self._short = False
+        self._wipes = 0  # how this SQLite overwrites what is deleted, where room is not short
 
     def run(self, committed: Callable[[Commit], None], failed: Callable[[Exception], None]) -> None:
         """Until Stop. `committed` and `failed` pass the news to the loop's thread."""
@@ -96,26 +106,49 @@ class Writer:
                 self._tidy()
                 continue
             try:
+                if self._short:
+                    self._checkpointer.relieve(self._connection, short=True)
                 commit = self._commit(batch)
             except Exception as error:
                 self._backlog.clear()
                 self._discarding = self._resting = True
                 failed(error)
+                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                    self._make_room()
             else:
                 self._acknowledge(self._newest)
                 committed(commit)
-                self._checkpointer.relieve(self._connection)
+                self._checkpointer.relieve(self._connection, short=self._short)
+
+    def _make_room(self) -> None:
+        """What was superseded makes room for what comes next: the file of a store never gets smaller, but has room inside."""
+        self._heed(True)
+        self._resting = False
+        self._checkpointer.relieve(self._connection, short=True)
+        while self._tidy():
+            pass
+
+    def _heed(self, short: bool) -> None:
+        """Overwriting what is forgotten would take as much room in the log as it had in the database, so it waits for better times."""
+        if short is not self._short:
+            self._short = short
+            if short:
+                self._wipes = self._connection.execute("PRAGMA secure_delete").fetchone()[0]
+            self._connection.execute(f"PRAGMA secure_delete = {'FAST' if short else self._wipes}")
 
     def _gather(self) -> None:
         """Takes all that is there; waits only if there is nothing to do."""
         idle = not self._backlog and not self._stopping
         try:
-            item = self.queue.get(block=idle, timeout=None if self._lull_floor() is None else _LULL)
+            behind = self._lull_floor() is not None
+            item = self.queue.get(block=idle, timeout=None if not behind else 0.0 if self._short else _LULL)
             while True:
                 if isinstance(item, list):
                     self._backlog.extend(item)
                 elif isinstance(item, Stop):
                     self._stopping = True
+                elif isinstance(item, Shortage):
+                    self._heed(item.there)
                 else:
                     self._backlog.clear()
                     self._discarding = False
@@ -124,14 +157,18 @@ class Writer:
             return
 
     def _lull_floor(self) -> Revision | None:
-        return None if self._resting else floor_in_a_lull(self._floor, self._newest, self._bounds.window)
+        return None if self._resting else floor_in_a_lull(self._floor, self._newest, self._window)
 
-    def _tidy(self) -> None:
+    @property
+    def _window(self) -> int:
+        return 0 if self._short else self._bounds.window
+
+    def _tidy(self) -> bool:
         """Nobody waits: forgets in a transaction of its own what commits would have to carry. It is not urgent, so whatever
-        goes wrong is left for the next commit to meet."""
+        goes wrong is left for the next commit to meet. Whether there was anything to forget."""
         target = self._lull_floor()
         if target is None or self._stopping:
-            return
+            return False
         connection = self._connection
         self._checkpointer.begin()
         try:
@@ -142,16 +179,18 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             self._resting = True
-            return
+            return False
         self._checkpointer.ended((target - self._floor) * _ROW_COST)
         self._floor = target
-        self._checkpointer.relieve(connection)
+        self._checkpointer.relieve(connection, short=self._short)
+        return True
 
     def _batch(self) -> list[Unit]:
         """The next units, at least one if there is any: a unit is never split."""
         batch: list[Unit] = []
         writes = size = 0
-        while self._backlog and writes < self._bounds.writes and size < self._bounds.size:
+        most = _SHORT_BATCH if self._short else self._bounds.size
+        while self._backlog and writes < self._bounds.writes and size < most:
             unit = self._backlog.popleft()
             batch.append(unit)
             writes += len(unit)
@@ -163,7 +202,7 @@ class Writer:
         rows, size, census = _rows(batch, self._census)
         writes = len(rows) // _COLUMNS
         newest = batch[-1][-1].change.record.revision
-        target = None if self._resting else next_floor(self._floor, newest, self._bounds.window, writes)
+        target = None if self._resting else next_floor(self._floor, newest, self._window, writes)
         connection = self._connection
         self._checkpointer.begin()
         try:

@@ -85,7 +85,9 @@ def _sized(
     enforced = size is None or held
     measured = folder.parent != places.claims  # an emptyDir that is too large ends its pod; a claim outlives pods
     note = "" if enforced or measured else _UNHELD.format(size=size)
-    return Volume(name, path=data, read_only=read_only, enforced=enforced, note=note)
+    return Volume(
+        name, path=data, read_only=read_only, enforced=enforced, image=image if held else None, note=note
+    )  # fmt: skip
 
 
 def _open_folder(folder: Path, group: int | None, *, fresh: bool) -> None:

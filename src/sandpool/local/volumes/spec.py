@@ -60,4 +60,5 @@ class Volume:
     tmpfs_size: int | None = None
     read_only: bool = False
     enforced: bool = True  # whether its size is held by the machine; if not, the pod says so
+    image: Path | None = None  # the file that holds it as a file system of its own, if one does
     note: str = ""  # what the user should know about it

@@ -1,4 +1,4 @@
-"""The channel to a boxd that was got ready: it is given up when boxd is gone, and for no other reason."""
+"""A container as the main process sees it: what becomes of the channel to its boxd, and how long its init is waited for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from sandpool.local.backends.namespaces import container as container_module
 from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked import frames
 from sandpool.local.errors import NodeError
@@ -56,3 +57,17 @@ async def test_boxd_that_has_ended_does_not_wait() -> None:
         assert not asking.done(), "the container's init is asked for another one"
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_an_init_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is stopped: who asks what it uses, or wants it stopped, hears that, and nothing is kept of the question."""
+    monkeypatch.setattr(container_module, "ANSWER", 0.05, raising=False)
+    with a_container() as (container, _):
+        async with asyncio.timeout(5):
+            with pytest.raises(NodeError, match="container 'main' gave no answer") as late:
+                await container.usage()
+            with pytest.raises(NodeError, match="gave no answer"):
+                await container.signal_all(19)
+        await asyncio.sleep(0)
+        assert late.value.reason == "Timeout"
+        assert not container._answers

@@ -7,6 +7,7 @@ from typing import Any
 from sandpool.kube.errors import Cause
 from sandpool.local.admission import causes
 from sandpool.local.admission.kinds import containers
+from sandpool.local.admission.kinds.amounts import too_much
 from sandpool.local.admission.kinds.quality import quality
 from sandpool.local.admission.kinds.rules import Body, KindRules
 from sandpool.local.admission.namerules import dns_label, dns_subdomain
@@ -68,6 +69,8 @@ def _check(body: Body, old: Body | None) -> list[Cause]:
         return [causes.required("spec.containers")]
     if old is not None and spec is old.get("spec"):
         return []
+    if old is None and (large := too_much(spec)):
+        return large  # alone: nobody has to look through the rest
     found = _check_volumes(spec.get("volumes") or [])
     if spec.get("containers") == []:
         found.append(causes.required("spec.containers"))

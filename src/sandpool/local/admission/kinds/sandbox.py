@@ -1,4 +1,5 @@
-"""Our own kinds. All but one rule is in their schemas; that one is a CEL rule on a real server, native here."""
+"""Our own kinds. All but two rules are in their schemas: one is a CEL rule on a real server, native here; the other one bounds what a
+sandbox asks of this machine."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 from sandpool.kube.errors import Cause
 from sandpool.local.admission import causes
+from sandpool.local.admission.kinds.amounts import too_much_of_sandbox
 from sandpool.local.admission.kinds.rules import Body, KindRules
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import IMMUTABLE_CLAIMS_MESSAGE
@@ -24,8 +26,12 @@ _ABSENT = object()
 _GO_TYPES: dict[type, str] = {str: "string", float: "float64", int: "float64", bool: "bool"}
 
 
-def _claims_stay(body: Body, old: Body | None) -> list[Cause]:
-    if old is None or body.get("spec") is old.get("spec"):
+def _check(body: Body, old: Body | None) -> list[Cause]:
+    return too_much_of_sandbox(body.get("spec")) if old is None else _claims_stay(body, old)
+
+
+def _claims_stay(body: Body, old: Body) -> list[Cause]:
+    if body.get("spec") is old.get("spec"):
         return []
     new_claims, old_claims = (_claims(document) for document in (body, old))
     if new_claims is old_claims or new_claims == old_claims:
@@ -64,5 +70,5 @@ def check_scale(resource: Resource[Any], given: Body) -> list[Cause]:
     return [causes.invalid(path, 0, detail)]
 
 
-SANDBOX = KindRules(check=_claims_stay, alike=True)
+SANDBOX = KindRules(check=_check, alike=True)
 CLAIM = KindRules(alike=True)

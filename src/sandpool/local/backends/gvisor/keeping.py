@@ -72,6 +72,7 @@ class Keeper:
         except (Refused, OSError) as error:
             raise NodeError("SandboxGone", f"the sandbox has ended or cannot be asked: {words(error)}") from error
         self._answers[number] = answer
+        answer.add_done_callback(lambda done: self._answers.pop(number, None))  # also if nobody waits for it any more
         return answer
 
     async def run(self, *argv: str) -> tuple[int, str, str]:

@@ -25,6 +25,7 @@ from sandpool.local.backends.runtime import ContainerPlan, Ended, Limits, Sandbo
 from sandpool.local.errors import NodeError
 
 PATIENCE = 5.0
+ANSWER = 10.0  # seconds in which a sandbox has to say what it uses
 KERNEL = "kernel"  # the control group below the sandbox's in which version 2 wants processes to be
 
 
@@ -217,6 +218,13 @@ class GvisorSandbox:
         return members if members is not None else descending([self._keeper.pid])
 
     async def stats(self) -> Stats:
+        try:
+            async with asyncio.timeout(ANSWER):
+                return await self._stats()
+        except TimeoutError:
+            raise NodeError("Timeout", f"the sandbox {self.plan.id} gave no answer for {ANSWER:.0f} s") from None
+
+    async def _stats(self) -> Stats:
         seconds, memory, _ = self._machine.cgroups.usage(self.plan.id)
         if seconds is None:
             message, files = await self._keeper.ask({"do": "usage"})

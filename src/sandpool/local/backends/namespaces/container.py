@@ -21,6 +21,7 @@ from sandpool.local.backends.runtime import Ended, ExecPlan, Stdio
 from sandpool.local.errors import NodeError
 
 PATIENCE = 60.0
+ANSWER = 10.0  # seconds for what a container's init does by itself
 LOST = 137
 
 
@@ -228,8 +229,7 @@ class NamespaceContainer(Command):
             raise NodeError("Paused", f"container {self.name!r} is paused; resume it first")
 
     async def usage(self) -> tuple[float, int, int]:
-        message, files = await self._request({"do": "usage"})
-        close(files)
+        message = await self._asked({"do": "usage"})
         found = (message.get("seconds"), message.get("memory"), message.get("processes"))
         match found:
             case (int() | float() as seconds, int() as memory, int() as count):
@@ -237,8 +237,20 @@ class NamespaceContainer(Command):
         raise NodeError("Failed", f"container {self.name!r} gave an answer that makes no sense")
 
     async def signal_all(self, number: int) -> None:
-        _, files = await self._request({"do": "all", "signal": number})
+        await self._asked({"do": "all", "signal": number})
+
+    async def _asked(self, message: Message) -> Message:
+        """What the init answers, which it does at once unless it is stopped or starved; nobody waits longer for that."""
+        try:
+            async with asyncio.timeout(ANSWER):
+                said, files = await self._request(message)
+        except TimeoutError:
+            text = (
+                f"container {self.name!r} gave no answer for {ANSWER:.0f} s; it may be stopped or out of processor time"
+            )
+            raise NodeError("Timeout", text) from None
         close(files)
+        return said
 
     def _request(self, message: Message, files: Sequence[int] = ()) -> asyncio.Future[tuple[Message, list[int]]]:
         number = next(self._numbers)
@@ -250,6 +262,7 @@ class NamespaceContainer(Command):
                 "NotRunning", f"container {self.name!r} has ended or cannot be asked: {words(error)}"
             ) from error
         self._answers[number] = answer
+        answer.add_done_callback(lambda done: self._answers.pop(number, None))  # also if nobody waits for it any more
         return answer
 
     def _heard(self, message: Message, files: list[int]) -> None:

@@ -1,7 +1,7 @@
 """A pod as the guard of the disk sees it (Occupant, see disk/port.py): what it uses of its ephemeral storage, and its eviction.
 
 As Kubernetes counts it: the writable layers and logs of its containers, and its emptyDirs on disk. Files that have no name any more
-count while somebody holds them open.
+count while somebody holds them open; a volume that is a file system in a file counts what that file takes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sandpool.local.backends.pods.limits import storage_limits
 from sandpool.local.backends.runtime import Sandbox
 from sandpool.local.disk.measured import Used, nearest
 from sandpool.local.errors import NodeError
+from sandpool.local.volumes.images import taken
 from sandpool.local.volumes.spec import Claim, EmptyDir
 from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Uid
@@ -61,9 +62,10 @@ class PodStorage:
             raise
         sizes = dict(zip(paths, await walk, strict=True))
         unnamed = await self._hidden(sandbox, folder.path)
+        images = await pod.threads.run(partial(self._images, volumes))
         self._last = Used(
             {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
-            {name: sizes[path][0] for name, path in volumes.items()},
+            {name: max(sizes[path][0], images.get(name, 0)) for name, path in volumes.items()},
             unnamed,
             sum(max(0, sizes[path][0] - self._size(name)) for name, path in claims.items()),
             sum(inodes for _, inodes in sizes.values()),
@@ -106,6 +108,18 @@ class PodStorage:
         made = self._pod.room.volumes or {}
         named = [spec.name for spec in self._pod.workload.volumes if isinstance(spec.source, kind)]
         return {name: made[name].path for name in named if name in made and made[name].path is not None}  # type: ignore[misc]
+
+    def _images(self, volumes: Mapping[str, Path]) -> dict[str, int]:
+        """What those of them take that are file systems of their own: no walk finds what has no name there. Their own tables alone are
+        never past a limit. Blocks."""
+        made = self._pod.room.volumes or {}
+        found = {}
+        for name, folder in volumes.items():
+            if name in made and (image := made[name].image) is not None:
+                with contextlib.suppress(OSError):  # it is just being taken away
+                    size = taken(image, folder)
+                    found[name] = min(size, self.limits.volumes.get(name, size))
+        return found
 
     def _size(self, volume: str) -> int:
         """What a persistent volume was promised to be."""

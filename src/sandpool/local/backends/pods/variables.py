@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandpool.local.backends.base import ContainerSpec
 from sandpool.local.errors import NodeError
@@ -12,14 +12,27 @@ from sandpool.local.images.image import ImageConfig
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 _HERE = "localhost,127.0.0.1,::1"
+MOST = 2 << 20
+"""Characters of a command with its arguments. The kernel takes hardly more."""
 
 
-def expand(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes its value, `$$` a dollar; what is not known stays as it is."""
+class TooLarge(Exception):
+    """More text than a command may have."""
+
+
+def expand(text: str, env: Mapping[str, str], most: int = MOST) -> str:
+    """`$(NAME)` becomes its value, `$$` a dollar; what is not known stays as it is. Raises TooLarge before it makes more than
+    `most` characters: a short text can stand for more than any memory holds."""
+    left = most - len(text)
 
     def value(found: re.Match[str]) -> str:
+        nonlocal left
         name = found[1]
-        return "$" if name is None else env.get(name, found[0])
+        made = "$" if name is None else env.get(name, found[0])
+        left -= len(made) - len(found[0])
+        if left < 0:
+            raise TooLarge
+        return made
 
     return _REFERENCE.sub(value, text)
 
@@ -29,10 +42,25 @@ def argv(spec: ContainerSpec, config: ImageConfig, env: Mapping[str, str]) -> tu
     if spec.command:
         words = (*spec.command, *spec.args)
     elif spec.args:
-        return (*config.entrypoint, *(expand(word, env) for word in spec.args)) or _nothing(spec)
+        return (*config.entrypoint, *_expanded(spec, spec.args, env)) or _nothing(spec)
     else:
         return (*config.entrypoint, *config.cmd) or _nothing(spec)
-    return tuple(expand(word, env) for word in words)
+    return _expanded(spec, words, env)
+
+
+def _expanded(spec: ContainerSpec, words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+    made: list[str] = []
+    left = MOST
+    try:
+        for word in words:
+            made.append(expand(word, env, left))
+            left -= len(made[-1])
+    except TooLarge:
+        raise NodeError(
+            "CreateContainerError",
+            f"container {spec.name}: command and args take more than {MOST} characters; put what is large into a file",
+        ) from None
+    return tuple(made)
 
 
 def _nothing(spec: ContainerSpec) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 from sandpool.local.backends.namespaces.forked import kernel
 from sandpool.local.backends.namespaces.forked.frames import Refused
@@ -13,6 +15,7 @@ INSIDE = kernel.RESOLVE_IN_ROOT | kernel.RESOLVE_NO_MAGICLINKS
 MOST_PARTS = 64
 
 Owner = tuple[int, int]
+T = TypeVar("T")
 
 
 def find(root: int, path: str, flags: int = os.O_PATH) -> int:
@@ -53,7 +56,7 @@ def make_file(root: int, path: str, owner: Owner) -> int:
             return find(root, "/".join(names))
         except FileNotFoundError:
             flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
-            made = os.open(names[-1], flags, 0o644, dir_fd=parent)
+            made = _made(lambda: os.open(names[-1], flags, 0o644, dir_fd=parent), owner)
             try:
                 os.fchown(made, *owner)
             finally:
@@ -75,7 +78,7 @@ def _step(root: int, here: int, inside: str, name: str, owner: Owner, mode: int)
             raise Refused("InvalidPath", f"/{inside} is no folder") from error
         raise
     try:
-        os.mkdir(name, mode, dir_fd=here)
+        _made(lambda: os.mkdir(name, mode, dir_fd=here), owner)
     except FileExistsError:
         pass  # a link that leads nowhere, or somebody else was faster
     else:
@@ -87,6 +90,23 @@ def _step(root: int, here: int, inside: str, name: str, owner: Owner, mode: int)
     if mode & 0o1000:
         set_mode(made, mode)
     return made
+
+
+def _made(make: Callable[[], T], owner: Owner) -> T:
+    """Where the owners of a volume are mapped for the sandbox that mounts it, only ids of the sandbox can own anything: there it is
+    made as the sandbox's root, with the powers that make it elsewhere."""
+    try:
+        return make()
+    except OSError as error:
+        if error.errno != errno.EOVERFLOW:
+            raise
+    kernel.prctl(kernel.PR_SET_SECUREBITS, kernel.SECBIT_NO_SETUID_FIXUP)
+    try:
+        kernel.touch_files_as(*owner)
+        return make()
+    finally:
+        kernel.touch_files_as(os.geteuid(), os.getegid())
+        kernel.prctl(kernel.PR_SET_SECUREBITS, 0)
 
 
 def _give(here: int, name: str, owner: Owner) -> None:

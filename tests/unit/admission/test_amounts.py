@@ -1,0 +1,109 @@
+"""What one pod, or one Sandbox, may ask of this machine: up to the bound it is stored, beyond it is refused and the field is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.kube.errors import Invalid
+from sandpool.local.admission.admit import admit
+from sandpool.local.admission.kinds import amounts
+from sandpool.model import kinds
+from sandpool.model.resource import Resource
+
+Body = dict[str, Any]
+
+
+def containers(count: int, **fields: Any) -> list[Body]:
+    return [{"name": f"c{number}", "image": "x:1", **fields} for number in range(count)]
+
+
+def volumes(count: int) -> list[Body]:
+    return [{"name": f"v{number}", "emptyDir": {}} for number in range(count)]
+
+
+def one(field: str, entries: list[Body], **spec: Any) -> Body:
+    return {"containers": containers(1, **{field: entries}), **spec}
+
+
+def projected(count: int) -> list[Body]:
+    return [{"name": "v", "projected": {"sources": [{"secret": {"name": f"s{n}"}} for n in range(count)]}}]
+
+
+BOUNDS: dict[str, tuple[int, Any]] = {
+    "spec.containers": (amounts.CONTAINERS, lambda n: {"containers": containers(n)}),
+    "spec.initContainers": (
+        amounts.CONTAINERS,
+        lambda n: {"containers": [{"name": "main", "image": "x:1"}], "initContainers": containers(n - 1)},
+    ),
+    "spec.volumes": (amounts.VOLUMES, lambda n: {"containers": containers(1), "volumes": volumes(n)}),
+    "spec.imagePullSecrets": (
+        amounts.PULL_SECRETS,
+        lambda n: {"containers": containers(1), "imagePullSecrets": [{"name": f"s{k}"} for k in range(n)]},
+    ),
+    "spec.volumes[0].projected.sources": (
+        amounts.SOURCES,
+        lambda n: {"containers": containers(1), "volumes": projected(n)},
+    ),
+    "spec.containers[0].env": (
+        amounts.OF_CONTAINER["env"],
+        lambda n: one("env", [{"name": f"E{k}", "value": ""} for k in range(n)]),
+    ),
+    "spec.containers[0].envFrom": (
+        amounts.OF_CONTAINER["envFrom"],
+        lambda n: one("envFrom", [{"secretRef": {"name": "s"}}] * n),
+    ),
+    "spec.containers[0].volumeMounts": (
+        amounts.OF_CONTAINER["volumeMounts"],
+        lambda n: one("volumeMounts", [{"name": "v0", "mountPath": f"/{k}"} for k in range(n)], volumes=volumes(1)),
+    ),
+    "spec.containers[0].ports": (
+        amounts.OF_CONTAINER["ports"],
+        lambda n: one("ports", [{"containerPort": k + 1} for k in range(n)]),
+    ),
+}
+
+
+def stored(resource: Resource[Any], version: str, spec: Body) -> Body:
+    body = {"apiVersion": version, "kind": resource.kind, "metadata": {"name": "a", "namespace": "here"}, "spec": spec}
+    return admit(resource, body, None).body
+
+
+@pytest.mark.parametrize("field", BOUNDS)
+def test_a_pod(field: str) -> None:
+    most, spec = BOUNDS[field]
+    stored(kinds.PODS, "v1", spec(most))
+    with pytest.raises(Invalid, match=f"must have at most {most} items") as refused:
+        stored(kinds.PODS, "v1", spec(most + 1))
+    assert [(cause.field, cause.reason) for cause in refused.value.causes] == [(field, "FieldValueTooMany")]
+
+
+@pytest.mark.parametrize("field", BOUNDS)
+def test_a_sandbox_is_refused_before_anything_is_made_for_it(field: str) -> None:
+    most, spec = BOUNDS[field]
+    version = "agents.x-k8s.io/v1beta1"
+    stored(kinds.SANDBOXES, version, {"podTemplate": {"spec": spec(most)}})
+    with pytest.raises(Invalid, match=f"must have at most {most} items") as refused:
+        stored(kinds.SANDBOXES, version, {"podTemplate": {"spec": spec(most + 1)}})
+    assert [cause.field for cause in refused.value.causes] == [field.replace("spec.", "spec.podTemplate.spec.", 1)]
+
+
+def test_claim_templates_of_a_sandbox() -> None:
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+
+    def spec(count: int) -> Body:
+        claims = [{"metadata": {"name": f"d{number}"}, **claim} for number in range(count)]
+        return {"podTemplate": {"spec": {"containers": containers(1)}}, "volumeClaimTemplates": claims}
+
+    stored(kinds.SANDBOXES, "agents.x-k8s.io/v1beta1", spec(amounts.VOLUMES))
+    with pytest.raises(Invalid, match=r"spec.volumeClaimTemplates: Too many: 257"):
+        stored(kinds.SANDBOXES, "agents.x-k8s.io/v1beta1", spec(amounts.VOLUMES + 1))
+
+
+def test_one_that_was_stored_before_there_was_a_bound_can_be_changed() -> None:
+    old = stored(kinds.PODS, "v1", {"containers": containers(1)})
+    old = {**old, "spec": {**old["spec"], "containers": containers(amounts.CONTAINERS + 1, imagePullPolicy="Always")}}
+    tolerations = [{"key": "a", "operator": "Exists"}]
+    changed = admit(kinds.PODS, {**old, "spec": {**old["spec"], "tolerations": tolerations}}, old).body
+    assert changed["spec"]["tolerations"] == tolerations
