@@ -27,6 +27,9 @@ DEEPER = 5
 """So many quiet collections, and those that survived some are walked, too: 12 ms. Seldom and long is worse for whoever comes then."""
 LULL = 5
 """So many looks without anything to collect after the last collection, and memory is given back."""
+SELDOM = 40
+"""So many of the deeper collections without a lull, and everything is walked. The collector would never do that by itself: for
+that, too, it waits for 40,000 new containers, and in quiet moments they are collected long before."""
 
 
 def settle_interpreter() -> None:
@@ -49,12 +52,15 @@ async def collect_quietly(clock: Clock, calm: Callable[[], bool], give_back: Cal
         await clock.sleep(EVERY)
         if not calm():
             continue
-        if gc.get_count()[0] >= ENOUGH:
+        new, _, deeper = gc.get_count()
+        if new >= ENOUGH:
             made, quiet = made + 1, 0
-            gc.collect(0 if made % DEEPER else 1)
+            gc.collect(0 if made % DEEPER else 1 if deeper < SELDOM else 2)
         elif quiet < LULL:
             quiet += 1
             if quiet == LULL:
+                if deeper:  # what has grown old since everything was walked, and is garbage by now
+                    gc.collect()
                 give_back()
 
 
