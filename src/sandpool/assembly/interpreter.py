@@ -1,5 +1,5 @@
 """How the interpreter is set for a server of ours: its cycle collector runs when nobody waits, its threads change places soon, and
-memory that a rush has left behind goes back to the system.
+memory that connections and a rush have left behind goes back to the system.
 
 A collection walks every container made since the last one and stops everything meanwhile, up to a microsecond for each. By default
 the youngest are walked after 700 new ones, which is less than one claim makes. Our objects are trees, which reference counting
@@ -27,9 +27,14 @@ DEEPER = 5
 """So many quiet collections, and those that survived some are walked, too: 12 ms. Seldom and long is worse for whoever comes then."""
 LULL = 5
 """So many looks without anything to collect after the last collection, and memory is given back."""
-SELDOM = 40
-"""So many of the deeper collections without a lull, and everything is walked. The collector would never do that by itself: for
-that, too, it waits for 40,000 new containers, and in quiet moments they are collected long before."""
+SELDOM = 10
+"""So many of the deeper ones, and everything is walked: 15 ms and more, once in thousands of claims. The collector would never do that by
+itself: it waits for more new containers than there ever are between two quiet moments."""
+LARGE = 128 * 1024
+"""Bytes that the C library asks the system for, and gives back, one by one; that is its default. But it takes more for large as soon as something larger was
+freed, and a TLS connection takes 256 KiB, of which it uses little: between those, small things then keep each other's pages."""
+SPARE = 1024 * 1024
+"""Bytes that it may keep at the end of its heap, so as not to ask the system for them again and again."""
 
 
 def settle_interpreter() -> None:
@@ -38,6 +43,8 @@ def settle_interpreter() -> None:
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
     sys.setswitchinterval(SWITCH)
+    _set_allocator(_MMAP_THRESHOLD, LARGE)
+    _set_allocator(_TRIM_THRESHOLD, SPARE)
 
 
 def give_back() -> None:
@@ -59,18 +66,18 @@ async def collect_quietly(clock: Clock, calm: Callable[[], bool], give_back: Cal
         elif quiet < LULL:
             quiet += 1
             if quiet == LULL:
-                if deeper:  # what has grown old since everything was walked, and is garbage by now
-                    gc.collect()
                 give_back()
 
 
-def _found_trim() -> Callable[[int], object]:
-    """Not every C library can be told to."""
+def _found(name: str) -> Callable[..., object]:
+    """A function of the C library. Not every one has it."""
     try:
-        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+        found: Callable[..., object] = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):
-        return lambda _: None
-    return trim
+        return lambda *_: None
+    return found
 
 
-_trim = _found_trim()
+_trim = _found("malloc_trim")
+_set_allocator = _found("mallopt")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h of the GNU C library calls them
