@@ -48,7 +48,8 @@ class Forward:
         self.sent = Meter()
         self.status = 0  # of the response, once it has begun
         self.tunnelling = False
-        received, sent = incoming.received, self.sent  # not by way of this object, which holds on to the flow and to all else
+        # Not by way of this object, which holds on to the flow, and to the client's connection.
+        received, sent = incoming.received, self.sent
         admitted.flow.count = lambda: received.bytes + sent.bytes
 
     async def run(self) -> bool:
