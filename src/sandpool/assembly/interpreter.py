@@ -28,11 +28,11 @@ DEEPER = 5
 LULL = 5
 """So many looks without anything to collect after the last collection, and memory is given back."""
 SELDOM = 10
-"""So many of the deeper ones, and everything is walked: 15 ms and more, once in thousands of claims. The collector would never do that by
-itself: it waits for more new containers than there ever are between two quiet moments."""
+"""So many of the deeper ones, and everything is walked, for 15 ms and more: once in hundreds of claims. The collector would never do that
+by itself: it waits for more new containers than there ever are between two quiet moments."""
 LARGE = 128 * 1024
-"""Bytes that the C library asks the system for, and gives back, one by one; that is its default. But it takes more for large as soon as something larger was
-freed, and a TLS connection takes 256 KiB, of which it uses little: between those, small things then keep each other's pages."""
+"""From so many bytes on, memory is taken from the system and given back piece by piece. That is the C library's default, too, but it raises it as soon as
+something larger is freed. A TLS connection takes 256 KiB and uses few of them: inside the heap, small things that live long came to lie between those."""
 SPARE = 1024 * 1024
 """Bytes that it may keep at the end of its heap, so as not to ask the system for them again and again."""
 

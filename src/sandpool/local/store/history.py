@@ -2,8 +2,9 @@
 
 One ring per resource and one of everything, so that no watcher walks changes of other resources. A watcher is an index into
 a ring; nothing is queued for it. It waits by one future, and is woken only by a batch that holds a change of its prefix.
-Memory is bounded: a ring by the number of its changes, all rings together by the bytes that nobody but them holds on to. The largest ring gives way first, so that
-a resource that changes a lot does not push out the others. A watcher that still needed a forgotten change gets Compacted.
+Memory is bounded: a ring by the number of its changes, all rings together by the bytes that nobody but them holds on to. The
+largest ring gives way first, so that a resource that changes a lot does not push out the others. A watcher that still needed a
+forgotten change gets Compacted.
 """
 
 from __future__ import annotations
