@@ -28,6 +28,8 @@ from sandpool.model import kinds
 
 LIFETIME = timedelta(hours=1)
 MOST_BYTES = 8 * 1024 * 1024
+EACH = 600
+"""Bytes that an Event takes besides its value: in the store, and in the schedule here."""
 _PREFIX = prefix_of(kinds.EVENTS)
 _LONGEST_SLEEP = 60.0  # an Event that comes back-dated is noticed within this
 _BATCH = 500
@@ -124,7 +126,7 @@ class EventExpiry:
         self._sizes, self._held, self._total = {}, Counter(), 0
         for record in snapshot.records:
             self._schedule(record.key, self._end(record))
-            self._count(record.key, len(record.value))
+            self._count(record.key, len(record.value) + EACH)
         self._crowded.set()
         return self._store.watch(_PREFIX, snapshot.revision)
 
@@ -148,7 +150,7 @@ class EventExpiry:
     async def _observe(self, watcher: Watcher) -> None:
         while True:
             for change in await watcher.changes():
-                self._count(change.record.key, 0 if change.deleted else len(change.record.value))
+                self._count(change.record.key, 0 if change.deleted else len(change.record.value) + EACH)
                 if not change.deleted:
                     self._schedule(change.record.key, self._end(change.record))
             if self._total > self._most:

@@ -48,10 +48,9 @@ class Forward:
         self.sent = Meter()
         self.status = 0  # of the response, once it has begun
         self.tunnelling = False
-        admitted.flow.count = self._carried
-
-    def _carried(self) -> int:
-        return self._in.received.bytes + self.sent.bytes
+        # Not by way of this object, which holds on to the flow, and to the client's connection.
+        received, sent = incoming.received, self.sent
+        admitted.flow.count = lambda: received.bytes + sent.bytes
 
     async def run(self) -> bool:
         """Whether the client's connection can go on."""

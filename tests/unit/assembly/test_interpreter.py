@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandpool.assembly.interpreter import DEEPER, ENOUGH, EVERY, LULL, collect_quietly, give_back
+from sandpool.assembly.interpreter import DEEPER, ENOUGH, EVERY, LULL, SELDOM, collect_quietly, give_back
 from sandpool.loop.clock import LoopClock
 from support.loop_cluster import START
 
@@ -50,6 +50,24 @@ async def test_garbage_goes_first_and_begins_the_lull_anew(count: list[int]) -> 
     count[0] = ENOUGH
     assert await looked(3 * LULL, lambda: True) == []
     assert count[1:] == [0 if number % DEEPER else 1 for number in range(1, 3 * LULL + 1)]
+
+
+async def test_what_has_grown_old_is_looked_at_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In quiet moments the youngest are collected before there are enough for the collector to come by itself, which is when it would look
+    at the oldest: garbage among those stayed forever."""
+    done: list[int] = []
+    deeper = 0
+
+    def collect(generation: int = 2) -> None:
+        nonlocal deeper
+        done.append(generation)
+        deeper = 0 if generation == 2 else deeper + (generation == 1)
+
+    monkeypatch.setattr(gc, "get_count", lambda: (ENOUGH, 0, deeper))
+    monkeypatch.setattr(gc, "collect", collect)
+    rounds = DEEPER * (SELDOM + 1)
+    assert await looked(2 * rounds, lambda: True) == []
+    assert [done.count(generation) for generation in range(3)] == [2 * rounds * (DEEPER - 1) // DEEPER, 2 * SELDOM, 2]
 
 
 def test_the_c_library_may_be_asked_at_any_time() -> None:

@@ -136,6 +136,8 @@ class Connection(asyncio.Protocol):
         if self._serving is not None:
             self._serving.lose()
         self._next.clear()
+        # They refer back to this: a circle would keep the transport, with its buffers and its TLS, until the collector comes by.
+        self._serving = self._arrives = self._asked = None
         self._sent()
         if exc is None:
             self.transport.close()
@@ -268,7 +270,7 @@ class Connection(asyncio.Protocol):
 
     def answered(self) -> None:
         served, self._serving = self._serving, None
-        if self.transport.is_closing():
+        if served is None or self.transport.is_closing():  # the client has left, or is about to
             return
         if self._asked is not None and self._asked is served:
             self._asked = None
@@ -303,11 +305,11 @@ class Connection(asyncio.Protocol):
 
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         exchange = self._asked
-        assert exchange is not None
-        assert not exchange.begun
-        exchange.begun = exchange.complete = True
         self._pipe = Pipe(self.transport, self.flow, answers, self._loop)
-        if self.transport.is_closing():
+        if exchange is not None:
+            assert not exchange.begun
+            exchange.begun = exchange.complete = True
+        if exchange is None or self.transport.is_closing():  # the client has left
             self._pipe.end()
             return self._pipe
         lines = [b"%b: %b\r\n" % header for header in headers]

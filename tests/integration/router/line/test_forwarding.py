@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 
 import pytest
 
+from sandpool.router.forward import Forward
 from sandpool.router.ports import Caller
 from sandpool.router.values import Admitted, Answer, Peer
 from support.router_line import TARGET, Client, OpenGate, Script, client, router, upstream
@@ -286,3 +288,21 @@ async def test_a_connection_that_was_proved_elsewhere() -> None:
             await gate.outcomes(1)
             assert gate.ended[0][1] == who
             assert not isinstance(gate.ended[0][2], Answer)
+
+
+async def test_nothing_is_left_of_a_request_that_is_answered() -> None:
+    """By counting references: the collector of cycles looks at what has grown old, as a long stream has, only now and then."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with upstream(mirror) as port:
+            gate = OpenGate(port)
+            async with router(gate) as (_, at), client(at) as caller:
+                for _ in range(5):
+                    caller.ask("GET", "/")
+                    await caller.answer()
+                await gate.outcomes(5)
+                left = sum(isinstance(one, Forward) for one in gc.get_objects())
+                assert left <= 1, "the last one may still be on its way out"
+    finally:
+        gc.enable()
