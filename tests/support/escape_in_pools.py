@@ -7,6 +7,7 @@ import ctypes
 import os
 import socket
 import struct
+import tempfile
 
 from support.escape_hostile import Absent, Targets, answered, attempt, every, syscall
 
@@ -55,6 +56,20 @@ def programs_for_sockets(t: Targets) -> str | None:
             sock.setsockopt(socket.SOL_SOCKET, option, given)
 
     return every({"filter": lambda: give(26), "choice of a socket": lambda: give(51)})
+
+
+@attempt(own_kernel=True)
+def rules_that_keep_files_on_the_disk(t: Targets) -> str | None:
+    """Landlock holds what its rules name, also when it has neither a name nor is open: it is in nobody's table, and nobody finds it."""
+    try:
+        syscall(444, None, 0, 1)
+    except OSError as error:
+        raise Absent("the kernel has no Landlock") from error
+    rules = syscall(444, struct.pack("=Q", 1 << 2), 8, 0)
+    with tempfile.TemporaryFile() as file:
+        syscall(445, rules, 1, struct.pack("=Qi", 1 << 2, file.fileno()), 0)
+    os.close(rules)
+    return "made a rule"
 
 
 @attempt(own_kernel=True)

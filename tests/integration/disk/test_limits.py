@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from sandpool.local.disk.plan import allowance
 from sandpool.local.disk.space import Level
-from support.disk_hiding import HIDING
+from support.disk_hiding import BETWEEN, HIDING
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
 from support.small_disk import MIB, small_disk
@@ -179,6 +179,17 @@ async def test_whoever_writes_too_much_is_evicted_soon(node: PodsNode, how: str)
     async with asyncio.timeout(30):  # and its files are gone, while the pod is still there to be looked at
         while _free(node.folder) < free - 32 * MIB:
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", BETWEEN)
+async def test_what_one_container_hides_with_another_counts(node: PodsNode, how: str) -> None:
+    scratch = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
+    gives, keeps = BETWEEN[how]
+    containers = [writer(gives, **scratch), writer(keeps, name="other", **scratch)]
+    volumes = [{"name": "scratch", "emptyDir": {}}]
+    pod, taken = await taken_until_evicted(node, a_pod(containers=containers, volumes=volumes))
+    assert pod["status"]["message"] == "Pod ephemeral local storage usage exceeds the total limit of containers 600Mi. "
+    assert taken <= 2 * LIMIT + allowance(2 * LIMIT), f"{taken >> 20} MiB"
 
 
 async def test_containers_and_volumes_count_together(node: PodsNode) -> None:
