@@ -78,7 +78,10 @@ def rules_that_keep_files_on_the_disk(t: Targets) -> str | None:
 def room_on_the_disk_by_an_attribute(t: Targets) -> str | None:
     """On some file systems a file can have a size in which it grows: one byte then takes gigabytes, before anybody measures."""
     with tempfile.TemporaryFile() as file:
-        attributes = fcntl.ioctl(file, FS_IOC_FSGETXATTR, bytes(28))
+        try:
+            attributes = fcntl.ioctl(file, FS_IOC_FSGETXATTR, bytes(28))
+        except OSError as error:
+            raise Absent("files have no attributes here") from error
         return every({
             "by ioctl": lambda: fcntl.ioctl(file, FS_IOC_FSSETXATTR, attributes),
             "by name": lambda: syscall(469, file.fileno(), b"", bytes(32), 32, AT_EMPTY_PATH),
