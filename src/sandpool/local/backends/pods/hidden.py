@@ -229,10 +229,10 @@ def _mapped(pid: int, folder: str, counting: _Counting, maps: _Maps) -> Iterator
             continue
         low, _, high = line.partition(b" ")[0].partition(b"-")
         path = f"/proc/{pid}/map_files/{int(low, 16):x}-{int(high, 16):x}"
-        if _link(path):
+        if _found(path) is not None:
             yield _nameless(path, counting)
         elif deleted and _may_count(device, counting):
-            yield UNSEEN  # not to be had where the first thread has ended
+            yield UNSEEN  # not to be had by an ordinary user, or where the first thread has ended
         if not deleted:
             maps.named.add(looked_at)
     yield None
