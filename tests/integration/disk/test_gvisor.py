@@ -19,7 +19,10 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root"),
 ]
 NAMED = "b = bytes(1 << 20)\nf = open('/scratch/big', 'wb', 0)\nwhile True: f.write(b)"
-ATTEMPTS = {"a file": NAMED, "a file without a name": NAMED.replace("while", "__import__('os').unlink('/scratch/big')\nwhile")}
+ATTEMPTS = {
+    "a file": NAMED,
+    "a file without a name": NAMED.replace("while", "__import__('os').unlink('/scratch/big')\nwhile"),
+}
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from sandpool.local.disk.plan import allowance
 from sandpool.local.disk.space import Level
+from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
 from support.disk_hiding import BETWEEN, HIDING
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
@@ -270,6 +271,30 @@ async def test_nearly_full_the_largest_goes_and_others_stay(node: PodsNode) -> N
     pod = await node.until(evicted)
     assert pod["status"]["message"].startswith("The node was low on resource: ephemeral-storage. ")
     assert (node.folder / "reserve").stat().st_blocks * 512 >= 64 * MIB
+    assert (await node.get("modest"))["status"]["phase"] == "Running"
+    assert node.guard is not None
+    assert node.guard.evictions == {"limit": 0, "pressure": 1}
+
+
+async def test_nearly_full_who_hides_it_in_a_claim_goes_and_others_stay(node: PodsNode) -> None:
+    """A claim has no limit, but what is open there and has no name is found when the disk has no more room."""
+    some = WRITES + "f = open('/big', 'wb', 0)\nfor i in range(100): f.write(b)\nimport time; time.sleep(1000)"
+    await node.create(a_pod("modest", containers=[writer(some, limit=1 << 40)]))
+    await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Running", "modest")
+    await node.api.create(
+        PERSISTENT_VOLUME_CLAIMS,
+        {
+            "metadata": {"name": "c"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+        },
+        "default",
+    )
+    script = WRITES + "f = open('/claim/big', 'wb', 0); os.unlink('/claim/big')\nwhile True: f.write(b)"
+    container = writer(script, volumeMounts=[{"name": "claim", "mountPath": "/claim"}])
+    volumes = [{"name": "claim", "persistentVolumeClaim": {"claimName": "c"}}]
+    await node.create(a_pod(containers=[container], volumes=volumes))
+    pod = await node.until(evicted)
+    assert pod["status"]["message"].startswith("The node was low on resource: ephemeral-storage. ")
     assert (await node.get("modest"))["status"]["phase"] == "Running"
     assert node.guard is not None
     assert node.guard.evictions == {"limit": 0, "pressure": 1}

@@ -11,10 +11,10 @@ import contextlib
 import ctypes
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -60,6 +60,15 @@ class _Counting:
     devices: frozenset[int]
     other_mounts: frozenset[int]
     other_devices: frozenset[int]
+    from_elsewhere: bool = True  # whether that counts
+
+    def turned(self, claims: frozenset[int]) -> _Counting:
+        """For what is on the mounts of claims instead, and on nothing else."""
+        others = (self.mounts | self.other_mounts) - claims
+        return _Counting(claims, frozenset(), others, self.devices | self.other_devices, from_elsewhere=False)
+
+    def is_elsewhere(self, device: int) -> bool:
+        return self.from_elsewhere and device not in self.devices and device not in self.other_devices
 
 
 @dataclass(slots=True)
@@ -69,19 +78,22 @@ class _Maps:
 
     left: int
     named: set[int] = field(default_factory=set)
-    ours: set[tuple[bytes, bytes]] = field(default_factory=lambda: {_file_of(line)[:2] for line in _lines("/proc/self")})
+    ours: set[tuple[bytes, bytes]] = field(
+        default_factory=lambda: {_file_of(line)[:2] for line in _lines("/proc/self")}
+    )
 
 
-def hidden(pids: Iterable[int], mark: str, folder: Path) -> int | None:
+def hidden(pids: Iterable[int], mark: str, folder: Path, *, claims: bool = False) -> int | None:
     """`mark` is part of the path of every folder that counts, of which `folder` is one; the overlays of containers always do. None:
-    something cannot be looked into, and may hold anything."""
+    something cannot be looked into, and may hold anything. `claims`: the same of open files on all other mounts of the same file
+    system instead."""
     seen: set[tuple[int, int]] = set()
     known: dict[str, _Counting] = {}
     device = os.stat(folder).st_dev
     total = looked = 0
     mapped = _Maps(MOST_MAPPED)
     for pid in pids:
-        for found in _held(pid, mark, device, known, mapped):
+        for found in _held(pid, partial(_counting, mark=mark, device=device, known=known, claims=claims), mapped):
             looked += 1
             if looked > MOST or mapped.left < 0:
                 return TOO_MANY
@@ -103,7 +115,7 @@ def written(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def _held(pid: int, mark: str, device: int, known: dict[str, _Counting], mapped: _Maps) -> Iterator[_Seen]:
+def _held(pid: int, counted: Callable[[str], _Counting], mapped: _Maps) -> Iterator[_Seen]:
     """What the process holds that may be one of those; None for everything else, UNSEEN for what nobody can look at.
 
     By thread: each can have a table of files and a folder of its own, and the first may have ended before the others."""
@@ -117,7 +129,7 @@ def _held(pid: int, mark: str, device: int, known: dict[str, _Counting], mapped:
         folder = f"/proc/{pid}/task/{task}"
         try:
             files = os.listdir(f"{folder}/fd")
-            counting = _counting(folder, mark, device, known)
+            counting = counted(folder)
         except OSError:
             continue
         if not any(_same_files(task, other) for other in tables[:_MOST_TABLES]):
@@ -162,7 +174,7 @@ def _watches_elsewhere(fdinfo: str, counting: _Counting) -> bool:
             if mark:
                 number = int(rest.partition(" ")[0], 16)
                 device = os.makedev(number >> _MINOR_BITS, number & ((1 << _MINOR_BITS) - 1))
-                if device not in counting.devices and device not in counting.other_devices:
+                if counting.is_elsewhere(device):
                     return True
     return False
 
@@ -180,7 +192,7 @@ def _nameless(path: str, counting: _Counting, fdinfo: str = "") -> os.stat_resul
         place, ours, others = _mount_of(fdinfo), counting.mounts, counting.other_mounts
     if place in ours:
         return found
-    return None if place in others or _in_memory(path) else found
+    return None if place in others or not counting.from_elsewhere or _in_memory(path) else found
 
 
 def _gone(found: os.stat_result, leads_to: str) -> bool:
@@ -255,7 +267,7 @@ def _may_count(numbers: bytes, counting: _Counting) -> bool:
     """By its device, as a memory map names it."""
     major, _, minor = numbers.partition(b":")
     device = os.makedev(int(major, 16), int(minor, 16))
-    return device in counting.devices or device not in counting.other_devices | {_device_of_memory()}
+    return device in counting.devices or (counting.is_elsewhere(device) and device != _device_of_memory())
 
 
 @cache
@@ -268,7 +280,7 @@ def _device_of_memory() -> int:
         os.close(file)
 
 
-def _counting(process: str, mark: str, device: int, known: dict[str, _Counting]) -> _Counting:
+def _counting(process: str, *, mark: str, device: int, known: dict[str, _Counting], claims: bool) -> _Counting:
     """Read once for each mount namespace."""
     space = os.readlink(f"{process}/ns/mnt")
     if space not in known:
@@ -281,9 +293,11 @@ def _counting(process: str, mark: str, device: int, known: dict[str, _Counting])
                 major, _, minor = numbers.partition(b":")
                 counts = rest.startswith(b"overlay ") or mark.encode() in root
                 (ours if counts else others)[int(number)] = os.makedev(int(major), int(minor))
-        known[space] = _Counting(
+        found = _Counting(
             frozenset(ours), frozenset({device, *ours.values()}), frozenset(others), frozenset(others.values())
         )
+        same = frozenset(number for number, its in others.items() if its == device)
+        known[space] = found.turned(same) if claims else found
     return known[space]
 
 
