@@ -131,6 +131,14 @@ for n in range(14):
     os.unlink("/big")
 time.sleep(1000)
 """,
+    "files in rules of Landlock": _WRITES
+    + """
+def hide(f):
+    rules = kernel.syscall(444, struct.pack("=Q", 1 << 2), 8, 0)
+    if rules < 0: kept.append(os.dup(f.fileno()))  # not here: as plainly as can be
+    else: assert kernel.syscall(445, rules, 1, struct.pack("=Qi", 1 << 2, f.fileno()), 0) == 0
+pieces(hide)
+""",
     "calls that write gigabytes": _WRITES + _HUGE.replace("WRITE", _KEPT),
     "calls that write gigabytes to files that are in no table": _WRITES + _HUGE.replace("WRITE", _NOWHERE),
     "calls that write gigabytes, beside very many files": _WRITES
@@ -141,3 +149,55 @@ for d in range(100):
 """
     + _HUGE.replace("WRITE", _KEPT),
 }
+
+# The first container writes and gives each piece away; the second keeps it.
+_GIVES = (
+    _WRITES
+    + """
+to = socket.socket(socket.AF_UNIX)
+while to.connect_ex("/scratch/meet"): time.sleep(0.02)
+def give(f, *more):
+    numbers = array.array("i", [f.fileno(), *more])
+    to.sendmsg([b"y"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+    to.recv(1)
+"""
+)
+_TAKES = (
+    _WRITES
+    + """
+watch = kernel.inotify_init()
+if os.path.exists("/scratch/meet"): os.unlink("/scratch/meet")
+l = socket.socket(socket.AF_UNIX); l.bind("/scratch/meet"); l.listen(100)
+while True:
+    c, _ = l.accept()
+    while files := socket.recv_fds(c, 1, 2)[1]:
+        KEEP
+        c.send(b"y")
+"""
+)
+_KEEPS = _TAKES.replace("KEEP", "kept.extend(files)")
+_MAPS = _TAKES.replace("KEEP", "f = os.fdopen(files[0]); mapped(f); f.close()")
+_SENDS_ON = _TAKES.replace(
+    "KEEP", "x, y = socket.socketpair(); socket.send_fds(x, [b'y'], files); os.close(files[0]); kept.extend((x, y))"
+)
+_WATCHES = _TAKES.replace(
+    "KEEP",
+    'kernel.inotify_add_watch(watch, b"/proc/self/fd/%d" % files[0], 2); os.close(files[0]); kept.extend(files[1:])',
+)
+_GIVES_AND_ENDS = (
+    _GIVES
+    + """
+with open("/big", "wb+", 0) as f:
+    for i in range(100): f.write(b)
+    give(f, os.open("/", os.O_RDONLY))
+"""
+)
+BETWEEN = {
+    "files of another container": (_GIVES + "pieces(give)", _KEEPS),
+    "files in a volume, by another container": (_GIVES + 'pieces(give, "/scratch/big")', _KEEPS),
+    "mapped files of another container": (_GIVES + "pieces(give)", _MAPS),
+    "files of another container in the queue of a socket": (_GIVES + "pieces(give)", _SENDS_ON),
+    "files of a container that has ended": (_GIVES_AND_ENDS, _KEEPS),
+    "watched files of a container that has ended": (_GIVES_AND_ENDS, _WATCHES),
+}
+"""For two containers of a pod that share the volume `scratch`."""

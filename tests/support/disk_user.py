@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -15,12 +16,14 @@ from sandpool.local.backends.pods.backend import PodsBackend
 from sandpool.local.disk.guard import DiskGuard
 from sandpool.loop.clock import SystemClock
 from sandpool.model.metadata import Key, Uid
+from support.disk_hiding import HIDING
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 LIMIT = 300 << 20
 ATTEMPTS = {
     "one large file": "exec head -c 1400M /dev/zero > /big",
     "a file without a name": "exec 3> /big; rm /big; exec head -c 1400M /dev/zero >&3",
+    "mapped files without a name": f"exec python3 -c {shlex.quote(HIDING['mapped files whose names have the end of a line'])}",
     "an unreadable folder": "mkdir /d; exec 3> /d/big; chmod 0 /d; exec head -c 1400M /dev/zero >&3",
 }
 

@@ -4,12 +4,15 @@ that tell about everybody. Each takes little, but more than a sandbox is given."
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import socket
 import struct
+import tempfile
 
 from support.escape_hostile import Absent, Targets, answered, attempt, every, syscall
 
+FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, AT_EMPTY_PATH = 0x801C581F, 0x401C5820, 0x1000
 TERMINALS, TIMERS = 200, 5000
 SHOWN = (
     "cmdline", "iomem", "ioports", "zoneinfo", "locks", "buddyinfo", "pagetypeinfo", "slabinfo", "diskstats", "partitions",
@@ -55,6 +58,40 @@ def programs_for_sockets(t: Targets) -> str | None:
             sock.setsockopt(socket.SOL_SOCKET, option, given)
 
     return every({"filter": lambda: give(26), "choice of a socket": lambda: give(51)})
+
+
+@attempt(own_kernel=True)
+def rules_that_keep_files_on_the_disk(t: Targets) -> str | None:
+    """Landlock holds what its rules name, also when it has neither a name nor is open: it is in nobody's table, and nobody finds it."""
+    try:
+        syscall(444, None, 0, 1)
+    except OSError as error:
+        raise Absent("the kernel has no Landlock") from error
+    rules = syscall(444, struct.pack("=Q", 1 << 2), 8, 0)
+    with tempfile.TemporaryFile() as file:
+        syscall(445, rules, 1, struct.pack("=Qi", 1 << 2, file.fileno()), 0)
+    os.close(rules)
+    return "made a rule"
+
+
+@attempt(own_kernel=True)
+def room_on_the_disk_by_an_attribute(t: Targets) -> str | None:
+    """On some file systems a file can have a size in which it grows: one byte then takes gigabytes, before anybody measures."""
+    with tempfile.TemporaryFile() as file:
+        try:
+            attributes = fcntl.ioctl(file, FS_IOC_FSGETXATTR, bytes(28))
+        except OSError as error:
+            raise Absent("files have no attributes here") from error
+        return every({
+            "by ioctl": lambda: fcntl.ioctl(file, FS_IOC_FSSETXATTR, attributes),
+            "by name": lambda: syscall(469, file.fileno(), b"", bytes(32), 32, AT_EMPTY_PATH),
+        })  # fmt: skip
+
+
+@attempt(own_kernel=True)
+def secret_memory(t: Targets) -> str | None:
+    """Taken out of the map that the whole kernel uses, whose large pages it breaks up for good."""
+    return answered(lambda: os.close(syscall(447, 0)))
 
 
 @attempt(own_kernel=True)

@@ -27,6 +27,7 @@ from sandpool.local.volumes.options import VolumeOptions
 from sandpool.local.volumes.store import VolumeStore
 from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import PODS, raw
+from support import runsc
 from support.heard_events import HeardEvents
 from support.installation_name import installation_name
 from support.pod_parts import HostImages, QuietNetwork
@@ -39,6 +40,10 @@ PACE = Pace(settle=0.05, first_restart=0.2, first_retry=0.1, longest_lookup=0.2,
 def runtime_of(name: str, folder: Path) -> Runtime:
     if name == "process":
         return ProcessRuntime(folder, installation=installation_name(folder))
+    if name == "gvisor":
+        from sandpool.local.backends.gvisor.runtime import GvisorRuntime
+
+        return GvisorRuntime(folder, installation=installation_name(folder), runsc=runsc.path())
     from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 
     return NamespacesRuntime(folder, installation=installation_name(folder))

@@ -15,7 +15,8 @@ import pytest_asyncio
 
 from sandpool.local.disk.plan import allowance
 from sandpool.local.disk.space import Level
-from support.disk_hiding import HIDING
+from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
+from support.disk_hiding import BETWEEN, HIDING
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
 from support.small_disk import MIB, small_disk
@@ -181,6 +182,17 @@ async def test_whoever_writes_too_much_is_evicted_soon(node: PodsNode, how: str)
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize("how", BETWEEN)
+async def test_what_one_container_hides_with_another_counts(node: PodsNode, how: str) -> None:
+    scratch = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
+    gives, keeps = BETWEEN[how]
+    containers = [writer(gives, **scratch), writer(keeps, name="other", **scratch)]
+    volumes = [{"name": "scratch", "emptyDir": {}}]
+    pod, taken = await taken_until_evicted(node, a_pod(containers=containers, volumes=volumes))
+    assert pod["status"]["message"] == "Pod ephemeral local storage usage exceeds the total limit of containers 600Mi. "
+    assert taken <= 2 * LIMIT + allowance(2 * LIMIT), f"{taken >> 20} MiB"
+
+
 async def test_containers_and_volumes_count_together(node: PodsNode) -> None:
     half = WRITES + "f = open('{}', 'wb', 0)\nfor i in range({}): f.write(b)\nimport time; time.sleep(1000)"
     mount = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
@@ -259,6 +271,30 @@ async def test_nearly_full_the_largest_goes_and_others_stay(node: PodsNode) -> N
     pod = await node.until(evicted)
     assert pod["status"]["message"].startswith("The node was low on resource: ephemeral-storage. ")
     assert (node.folder / "reserve").stat().st_blocks * 512 >= 64 * MIB
+    assert (await node.get("modest"))["status"]["phase"] == "Running"
+    assert node.guard is not None
+    assert node.guard.evictions == {"limit": 0, "pressure": 1}
+
+
+async def test_nearly_full_who_hides_it_in_a_claim_goes_and_others_stay(node: PodsNode) -> None:
+    """A claim has no limit, but what is open there and has no name is found when the disk has no more room."""
+    some = WRITES + "f = open('/big', 'wb', 0)\nfor i in range(100): f.write(b)\nimport time; time.sleep(1000)"
+    await node.create(a_pod("modest", containers=[writer(some, limit=1 << 40)]))
+    await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Running", "modest")
+    await node.api.create(
+        PERSISTENT_VOLUME_CLAIMS,
+        {
+            "metadata": {"name": "c"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+        },
+        "default",
+    )
+    script = WRITES + "f = open('/claim/big', 'wb', 0); os.unlink('/claim/big')\nwhile True: f.write(b)"
+    container = writer(script, volumeMounts=[{"name": "claim", "mountPath": "/claim"}])
+    volumes = [{"name": "claim", "persistentVolumeClaim": {"claimName": "c"}}]
+    await node.create(a_pod(containers=[container], volumes=volumes))
+    pod = await node.until(evicted)
+    assert pod["status"]["message"].startswith("The node was low on resource: ephemeral-storage. ")
     assert (await node.get("modest"))["status"]["phase"] == "Running"
     assert node.guard is not None
     assert node.guard.evictions == {"limit": 0, "pressure": 1}

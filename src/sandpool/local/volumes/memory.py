@@ -23,7 +23,7 @@ def memory_folder(places: Sequence[Path], owner: Path) -> Path | None:
     name = f"sandpool-{os.geteuid()}-{hashlib.sha256(os.fsencode(owner.absolute())).hexdigest()[:16]}"
     for place in places:
         try:
-            if _in_memory(place) and os.access(place, os.W_OK | os.X_OK) and _ours(place / name):
+            if in_memory(place) and os.access(place, os.W_OK | os.X_OK) and _ours(place / name):
                 return place / name
         except OSError:
             continue
@@ -38,7 +38,8 @@ def _ours(path: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def _in_memory(path: Path) -> bool:
+def in_memory(path: Path | str) -> bool:
+    """Whether a file or folder takes memory, not disk."""
     found = ctypes.create_string_buffer(512)  # struct statfs; its first word is the type
     statfs = ctypes.CDLL(None, use_errno=True).statfs
     if statfs(os.fsencode(path), found) != 0:

@@ -38,7 +38,8 @@ class Volumes(Protocol):
         ...
 
     async def reap(self, pods: Collection[str], claims: Collection[str] | None = None) -> None:
-        """Once, at the start: removes what belongs to no pod of `pods` and, if they are given, to no claim of `claims`."""
+        """Once, at the start: removes what belongs to no pod of `pods` and, if they are given, to no claim of `claims`. It is out of
+        sight when this returns, and gone some time later."""
         ...
 
     async def close(self) -> None:

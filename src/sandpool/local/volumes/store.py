@@ -44,6 +44,7 @@ class VolumeStore:
         self._places = kinds.Places(folder / "pods", folder / "claims", memory_folder(places, folder))
         self._made: dict[str, dict[str, Volume]] = {}
         self._groups: dict[str, int | None] = {}
+        self._reaping: asyncio.Task[None] | None = None
         self._last: dict[str, asyncio.Task[Any]] = {}  # by pod or claim: what was asked for last
 
     async def make(self, uid: str, specs: Sequence[VolumeSpec], *, group: int | None = None) -> Mapping[str, Volume]:
@@ -75,17 +76,33 @@ class VolumeStore:
         return await self._run(_names, self._places.claims)
 
     async def reap(self, pods: Collection[str], claims: Collection[str] | None = None) -> None:
+        """Moved away at once, and emptied beside everything else: there may be millions of files."""
         roots = [root for root in (self._places.pods, self._places.memory) if root is not None]
-        for uid in {name for root in roots for name in await self._run(_names, root)} - set(pods):
-            await self.remove(uid)
+        stale = [root / uid for root in roots for uid in set(await self._run(_names, root)) - set(pods)]
         if claims is not None:
-            for uid in set(await self._run(_names, self._places.claims)) - set(claims):
-                await self.remove_claim(uid)
-        for root in (*roots, self._places.claims):
-            for left in await self._run(Trash(root / _TRASH).left):
-                await self._emptied(left)
+            found = set(await self._run(_names, self._places.claims))
+            stale += [self._places.claims / uid for uid in found - set(claims)]
+        for folder in stale:
+            await self._run(self._move_away, folder)
+        trash = [Trash(root / _TRASH) for root in (*roots, self._places.claims)]
+        left = [folder for each in trash for folder in await self._run(each.left)]
+        await self._stop_reaping()
+        self._reaping = asyncio.create_task(self._empty_all(left))
+
+    async def _stop_reaping(self) -> None:
+        if self._reaping is not None:
+            self._reaping.cancel()
+            await asyncio.gather(self._reaping, return_exceptions=True)
+
+    async def _empty_all(self, folders: Sequence[Path]) -> None:
+        for folder in folders:
+            try:
+                await self._emptied(folder)
+            except NodeError as error:
+                log.warning("what was moved away is not removed; the next start tries again", cause=str(error))
 
     async def close(self) -> None:
+        await self._stop_reaping()  # the next start goes on with it
         await asyncio.gather(*self._last.values(), return_exceptions=True)
         try:
             await self._let_go()

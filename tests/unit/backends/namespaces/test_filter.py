@@ -90,7 +90,18 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("ioctl", (0, 0x40305828), ERROR | errno.EOPNOTSUPP),
         ("ioctl", (0, 0x4030582A), ERROR | errno.EOPNOTSUPP),
         ("ioctl", (0, 0x40305839), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x4030580A), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x40305824), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x4030580B), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x40305825), ERROR | errno.EOPNOTSUPP),
+        ("ioctl", (0, 0x401C5820), ERROR | errno.EOPNOTSUPP),  # how much each write takes
         ("ioctl", (0, 0x4030582B), ALLOW),  # gives room back
+        ("ioctl", (0, 0x5000940E), ERROR | errno.ENOTTY),  # a subvolume
+        ("ioctl", (0, 0x50009417), ERROR | errno.ENOTTY),  # a snapshot
+        ("ioctl", (0, 0x4008941A), ERROR | errno.ENOTTY),  # that is read-only
+        ("ioctl", (0, 0x40049409), ALLOW),  # copies that share their blocks
+        ("ioctl", (0, 0x4020940D), ALLOW),
+        ("ioctl", (0, 0xC0189436), ALLOW),
         ("personality", (0xFFFFFFFF,), ALLOW),
         ("personality", (0,), ALLOW),
         ("personality", (0x0040000,), ERROR | errno.EPERM),

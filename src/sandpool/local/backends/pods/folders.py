@@ -82,15 +82,14 @@ class Folders:
             raise BackendError("InvalidUid", f"{uid!r} is no uid of a pod")
         return PodFolder(self._folder / uid, self._trash)
 
-    def left(self) -> list[Uid]:
-        """Pods of an earlier process. Their sandboxes are removed, and removals that it began are finished."""
+    def left(self) -> tuple[list[Uid], list[Path]]:
+        """Pods of an earlier process, and what is to be removed: removals that it began, and the sandboxes of these pods, which are moved
+        away at once. They may hold millions of files, and whoever starts does not wait for those."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left in self._trash.left():
-            empty(left, lambda: False)
         found = [Uid(name) for name in sorted(os.listdir(self._folder)) if _UID.fullmatch(name)]
         for uid in found:
-            self.of(uid).remove_sandbox()
-        return found
+            self._trash.take(self.of(uid).sandbox)
+        return found, self._trash.left()
 
 
 def last_words(path: Path, most: int) -> str:

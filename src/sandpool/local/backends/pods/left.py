@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from sandpool.local.backends.pods.folders import Folders
 from sandpool.local.backends.pods.threads import Threads
 from sandpool.local.errors import NodeError
 from sandpool.local.volumes.port import Volumes
+from sandpool.local.volumes.removal import empty
+from sandpool.local.volumes.store import Steps
 from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Uid
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
+_STEPS = 1000  # files removed before this can be closed
 
 
 class Left:
@@ -27,10 +33,11 @@ class Left:
 
     async def find(self, kept: float) -> None:
         """Everything that is there now is removed after so long. OSError if the folder cannot be used."""
-        self._uids = set(await self._threads.run(self._folders.left))
-        if self._uids:
-            log.info("found what an earlier process left", pods=len(self._uids))
-            self._task = asyncio.create_task(self._remove(kept))
+        uids, moved = await self._threads.run(self._folders.left)
+        self._uids = set(uids)
+        if uids or moved:
+            log.info("found what an earlier process left", pods=len(uids))
+            self._task = asyncio.create_task(self._remove(kept, moved))
 
     async def take(self, uid: Uid) -> None:
         """It is started again: what is there is its own. One that is just being removed is gone when this returns."""
@@ -43,7 +50,13 @@ class Left:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _remove(self, kept: float) -> None:
+    async def _remove(self, kept: float, moved: Sequence[Path]) -> None:
+        for folder in moved:
+            try:
+                while not await self._threads.run(partial(empty, folder, Steps(_STEPS))):
+                    pass
+            except OSError as error:
+                log.warning("what was moved away is not removed; the next start tries again", error=str(error))
         await self._clock.sleep(kept)
         while self._uids:
             self._removing = uid = self._uids.pop()

@@ -63,11 +63,12 @@ class PodStorage:
         sizes = dict(zip(paths, await walk, strict=True))
         unnamed = await self._hidden(sandbox, folder.path)
         images = await pod.threads.run(partial(self._images, volumes))
+        besides = await self._hidden_in_claims(sandbox, folder.path) if thorough else 0
         self._last = Used(
             {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
             {name: max(sizes[path][0], images.get(name, 0)) for name, path in volumes.items()},
             unnamed,
-            sum(max(0, sizes[path][0] - self._size(name)) for name, path in claims.items()),
+            besides + sum(max(0, sizes[path][0] - self._size(name)) for name, path in claims.items()),
             sum(inodes for _, inodes in sizes.values()),
         )
         if not self._unstopped:
@@ -102,6 +103,11 @@ class PodStorage:
             if found is not None:
                 return found
         return TOO_MANY
+
+    async def _hidden_in_claims(self, sandbox: Sandbox, folder: Path) -> int:
+        """Nobody else would be found to hold it, and others would have to go for it."""
+        pids = await sandbox.processes()
+        return await asyncio.to_thread(partial(hidden, pids, self.uid, folder, claims=True)) or 0
 
     def _paths(self, kind: type[EmptyDir] | type[Claim]) -> Mapping[str, Path]:
         """Of its volumes of one kind that are on disk."""

@@ -23,7 +23,15 @@ X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # cgroup, uts, ipc, user, pid, net, mount
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423
-RESERVE_SPACE, RESERVE_SPACE_64, ZERO_RANGE = 0x40305828, 0x4030582A, 0x40305839  # the same as fallocate, by ioctl
+# The same as fallocate, by ioctl: XFS_IOC_RESVSP, ALLOCSP, FREESP and ZERO_RANGE, old and new; and FS_IOC_FSSETXATTR, after which every
+# small write to a file takes as much as one likes.
+ROOM = (0x40305828, 0x4030582A, 0x4030580A, 0x40305824, 0x4030580B, 0x40305825, 0x40305839, 0x401C5820)
+CALL_FAMILY, BTRFS = 0xFF00, 0x9400
+COPIES = (
+    0x40049409,
+    0x4020940D,
+    0xC0189436,
+)  # FICLONE, FICLONERANGE, FIDEDUPERANGE: of that family, and of other file systems
 PUNCH_HOLE = 2
 QUERY_PERSONALITY = 0xFFFFFFFF
 MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB = 0x40000, 4, 0o4000
@@ -68,19 +76,17 @@ def _socket() -> list[Instruction]:
 
 
 def _ioctl() -> list[Instruction]:
-    """Nobody types into somebody else's terminal or changes what a terminal's line is; and none of the old names of fallocate."""
-    return [
-        _argument(1),
-        (JUMP_EQUAL, 6, 0, TIOCSTI),
-        (JUMP_EQUAL, 5, 0, TIOCLINUX),
-        (JUMP_EQUAL, 4, 0, TIOCSETD),
-        (JUMP_EQUAL, 4, 0, RESERVE_SPACE),
-        (JUMP_EQUAL, 3, 0, RESERVE_SPACE_64),
-        (JUMP_EQUAL, 2, 0, ZERO_RANGE),
-        _ALLOW,
-        _refuse(errno.EPERM),
-        _refuse(errno.EOPNOTSUPP),
+    """Nobody types into somebody else's terminal or changes what a terminal's line is; none of the other names of fallocate; and no
+    btrfs of one's own: nobody could remove the files of a snapshot that is read-only."""
+    typing = (TIOCSTI, TIOCLINUX, TIOCSETD)
+    refused = [(call, 0) for call in typing] + [(call, 1) for call in ROOM] + [(call, -1) for call in COPIES]
+    family: list[Instruction] = [(AND, 0, 0, CALL_FAMILY), (JUMP_EQUAL, 3, 0, BTRFS)]
+    ends = [_ALLOW, _refuse(errno.EPERM), _refuse(errno.EOPNOTSUPP), _refuse(errno.ENOTTY)]
+    judged = [
+        (JUMP_EQUAL, len(refused) - number - 1 + len(family) + 1 + end, 0, call)
+        for number, (call, end) in enumerate(refused)
     ]
+    return [_argument(1), *judged, *family, *ends]
 
 
 def _personality() -> list[Instruction]:

@@ -29,19 +29,25 @@ def shift_owners(top: int, base: int) -> None:
 
 
 def _shift_below(held_folder: int, base: int, levels: int) -> None:
+    """One name after the other: a folder may hold more than fits into memory."""
     folder = os.open(".", FOLDER, dir_fd=held_folder)
     try:
-        for name in os.listdir(folder) if levels else ():
-            with contextlib.suppress(FileNotFoundError):
-                file = held(name, folder)
-                try:
-                    _shift(file, base)
-                    if stat.S_ISDIR(os.fstat(file).st_mode):
-                        _shift_below(file, base, levels - 1)
-                finally:
-                    os.close(file)
+        with os.scandir(folder) as entries:
+            for entry in entries if levels else ():
+                _shift_one(entry.name, folder, base, levels)
     finally:
         os.close(folder)
+
+
+def _shift_one(name: str, folder: int, base: int, levels: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        file = held(name, folder)
+        try:
+            _shift(file, base)
+            if stat.S_ISDIR(os.fstat(file).st_mode):
+                _shift_below(file, base, levels - 1)
+        finally:
+            os.close(file)
 
 
 def _shift(file: int, base: int) -> None:

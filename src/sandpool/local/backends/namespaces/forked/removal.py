@@ -15,6 +15,7 @@ from sandpool.local.descriptors import open_folder_anyway
 
 PATIENCE = 5.0
 PAUSE = 0.002
+MOST_NAMES = 1000  # in memory
 
 
 def remove_cgroups(paths: Sequence[str]) -> None:
@@ -74,8 +75,9 @@ def remove_older(folder: str) -> None:
 
 
 def empty(path: str, *, itself: bool = False) -> None:
-    """Removes all that is in a folder. Trees may be deeper than any recursion and unreadable to their owner: what is found in
-    a folder is moved up to the top, so that nothing is ever more than two steps away."""
+    """Removes all that is in a folder. Trees may be deeper than any recursion, wider than fits into memory, and unreadable to their owner:
+    what is found in a folder is moved up to the top, so that nothing is ever more than two steps away, and only so many names are
+    ever held at a time."""
     try:
         top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -93,36 +95,49 @@ def empty(path: str, *, itself: bool = False) -> None:
 def _empty(top: int) -> None:
     moved = 0
     mark = os.urandom(8).hex()
-    pending = _unlink_all(top)
-    while pending:
-        with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
-            name = pending.pop()
-            folder = open_folder_anyway(name, top)
-            try:
-                for inner in _unlink_all(folder):
-                    unique = f"{mark}-{moved}"
-                    moved += 1
-                    os.rename(inner, unique, src_dir_fd=folder, dst_dir_fd=top)
-                    pending.append(unique)
-            finally:
-                os.close(folder)
-            os.rmdir(name, dir_fd=top)
+    while pending := _unlink_some(top):
+        for name in pending:
+            with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
+                folder = open_folder_anyway(name, top)
+                try:
+                    while found := _unlink_some(folder):
+                        for inner in found:
+                            os.rename(inner, f"{mark}-{moved}", src_dir_fd=folder, dst_dir_fd=top)
+                            moved += 1
+                finally:
+                    os.close(folder)
+                os.rmdir(name, dir_fd=top)
 
 
-def _unlink_all(folder: int) -> list[str]:
-    """Removes what is no folder and all empty folders; the rest is the answer."""
+def _unlink_some(folder: int) -> list[str]:
+    """Removes what is no folder and all empty folders, up to the first so many that are not empty, which are the answer. None: all is
+    gone."""
     os.fchmod(folder, 0o700)
-    left = []
-    for entry in list(os.scandir(folder)):
-        try:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.name, dir_fd=folder)
-            else:
-                os.rmdir(entry.name, dir_fd=folder)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            left.append(entry.name)
+    left: list[str] = []
+    found = True
+    while found and not left:  # again: who removes while he lists may be shown less than there is
+        found = False
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                found = True
+                if not _unlinked(entry, folder):
+                    left.append(entry.name)
+                    if len(left) == MOST_NAMES:
+                        break
     return left
+
+
+def _unlinked(entry: os.DirEntry[str], folder: int) -> bool:
+    """False for a folder with something in it."""
+    try:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+        else:
+            os.rmdir(entry.name, dir_fd=folder)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
