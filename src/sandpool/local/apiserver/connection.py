@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
         assert exchange is not None
         assert not exchange.begun
         exchange.begun = exchange.complete = True
-        self._pipe = Pipe(self.transport, self.flow, answers, self._loop)
+        self._pipe = Pipe(self.transport, self, answers, self._loop)
         if self.transport.is_closing():
             self._pipe.end()
             return self._pipe
