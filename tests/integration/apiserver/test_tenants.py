@@ -18,6 +18,7 @@ from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.server import ServerOptions
 from support.local_server import LocalServer, local_server
 from support.tenants import Tenant, tenant
+from support.unread import Unread
 
 MB = 1_000_000
 
@@ -36,38 +37,6 @@ async def town(folder: Path, **limits: Any) -> AsyncIterator[Town]:
     options = ServerOptions(limits=Limits(**limits), now=lambda: moment)
     async with local_server(folder, options=options) as server:
         yield Town(server, await tenant(server, "greedy"), await tenant(server, "modest"))
-
-
-class Unread(asyncio.Transport):
-    """The end of a client that is only there to take up room."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.gone = self.paused = False
-        self.connection: Connection | None = None  # to be told when too much is unread
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-        if self.connection is not None and len(self.written) > 64 * 1024 and not self.paused:
-            self.paused = True
-            self.connection.pause_writing()
-
-    def get_write_buffer_size(self) -> int:
-        return len(self.written)
-
-    def close(self) -> None:
-        self.gone = True
-
-    def abort(self) -> None:
-        self.gone = True
-
-    def is_closing(self) -> bool:
-        return self.gone
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 @asynccontextmanager
