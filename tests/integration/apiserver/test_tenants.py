@@ -263,6 +263,66 @@ async def test_bodies_that_end_in_the_same_moment(tmp_path: Path, containers: in
                 connection.connection_lost(None)
 
 
+DATA = msgspec.json.encode({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "y"}, "data": {"k": "v"}})
+COPIES = [{"op": "copy", "from": "/data", "path": f"/data/{n}"} for n in range(8)]
+SELECTOR = "%2C".join(f"k{n}+in+(v{n}%2Cw%2Cx%2Cy%2Cz)" for n in range(60))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "body"),
+    [
+        ("GET", f"?labelSelector={SELECTOR}", "", b""),
+        ("PATCH", "/m?dryRun=All", "application/json-patch+json", msgspec.json.encode(COPIES)),
+        ("PATCH", "/large?dryRun=All", "application/merge-patch+json", b'{"data":{"k":"v"}}'),
+        ("POST", "?dryRun=All", "application/yaml", DATA),
+    ],
+    ids=["a selector", "copies of copies", "a large object", "yaml"],
+)
+async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: str, kind: str, body: bytes) -> None:
+    """Many of them, sent in the same moment, are begun one after the other, and what is quick passes in between."""
+    length = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if body else ""
+    async with town(tmp_path) as here:
+        assert (await here.greedy.store("m")).status == 201
+        assert (await here.greedy.store("large", 300_000)).status == 201
+        asked = here.greedy.head(method, f"{here.greedy.maps}{path}", length) + body
+        lines = [(Connection(here.server.server._house), Unread()) for _ in range(15)]
+        *greedy, (modest, told) = lines
+        for connection, transport in lines:
+            connection.connection_made(transport)
+        try:
+            for connection, _ in greedy:
+                connection.data_received(asked)
+            modest.data_received(here.modest.head("GET", f"{here.modest.maps}/none"))
+            async with asyncio.timeout(60):
+                while not told.written:
+                    await asyncio.sleep(0)
+                assert sum(bool(transport.written) for _, transport in greedy) < 5
+                while not all(transport.written for _, transport in greedy):
+                    await asyncio.sleep(0)
+            assert codes([transport for _, transport in greedy]).keys() <= {b"200", b"201", b"422"}
+        finally:
+            for connection, _ in lines:
+                connection.connection_lost(None)
+
+
+async def test_thousands_of_watches_hear_of_a_change_in_turn(tmp_path: Path) -> None:
+    """In one turn of the loop some of them do, not all."""
+    async with town(tmp_path) as here:
+        said = here.greedy.head("GET", f"{here.greedy.maps}?watch=true")
+        async with many(here.server, 1000, said) as watches:
+            begun = sum(len(transport.written) for transport in watches)
+            assert (await here.greedy.store("news")).status == 201
+            async with asyncio.timeout(60):
+                size = 0
+                while not size:
+                    await asyncio.sleep(0)
+                    size = sum(len(transport.written) for transport in watches) - begun
+                heard = sum(b"ADDED" in transport.written for transport in watches)
+                assert heard < 500
+                while not all(b"ADDED" in transport.written for transport in watches):
+                    await asyncio.sleep(0.01)
+
+
 async def test_long_lists_leave_room_between_their_pieces(tmp_path: Path) -> None:
     """In a turn of the loop one piece of one of them is sent, not one of each."""
     async with town(tmp_path) as here:

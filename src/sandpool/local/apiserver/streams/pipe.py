@@ -79,7 +79,8 @@ class Flow(Protocol):
 class Ground(Protocol):
     """The part of the connection that is used here: what its tenant shares with others."""
 
-    flow: Flow
+    @property
+    def flow(self) -> Flow: ...
 
     def turn(self, size: int) -> Awaitable[None]: ...
 
