@@ -19,7 +19,7 @@ from sandpool.router.values import Gate, Peer, Request
 from sandpool.wire.codes import Code, Refused
 
 AT_ONCE: Final = 1024
-"""Bytes of a body that are looked at before others have a turn."""
+"""Bytes of a body in chunks that are looked at before others have a turn."""
 
 
 class ClientFailed(Exception):
@@ -86,9 +86,10 @@ class Incoming:
         return self.first[:most]
 
     def _take(self, data: bytes) -> None:
-        """A little of it: chunks may be of one byte each, and nobody has said yet who asks."""
-        piece, rest = self.body.take(data[:AT_ONCE])
-        self.client.held = rest + data[AT_ONCE:]
+        """Of chunks a little: they may be of one byte each, and nobody has said yet who asks."""
+        size = AT_ONCE if isinstance(self.body, Chunked) else len(data)
+        piece, rest = self.body.take(data[:size])
+        self.client.held = rest + data[size:]
         self.first += piece
         self.received.bytes += len(piece)
 
