@@ -31,6 +31,7 @@ class HostImages:
         reference: str,
         *,
         holder: str,
+        tenant: str = "",
         policy: str = "",
         credentials: Sequence[Credential] = (),
         progress: Callable[[str], object] = lambda words: None,

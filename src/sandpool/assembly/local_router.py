@@ -15,7 +15,7 @@ from sandpool.assembly.foreseen import ForeseenApi
 from sandpool.assembly.lifetimes import beside
 from sandpool.assembly.local_control import LocalControl
 from sandpool.assembly.local_reach import FORWARDED, LocalReach, local_callers
-from sandpool.assembly.open_files import connections_for
+from sandpool.assembly.open_files import requests_for, router_connections_for
 from sandpool.assembly.router_pod import RouterPod
 from sandpool.kube.errors import SandpoolError
 from sandpool.local.apiserver.authenticate import Authenticator
@@ -91,7 +91,7 @@ class LocalRouter:
             await stack.enter_async_context(beside(activity=activity.run(), early=reach.early.run()))
             gate = _gate(place, ground, reach, activity, audit)
             ground.metrics.shares["router_requests"] = gate.shares
-            server = RouterServer(gate, RouterOptions(connections=connections_for(allowed(), 4096)), ground.clock)
+            server = RouterServer(gate, RouterOptions(connections=router_connections_for(allowed())), ground.clock)
             stack.push_async_callback(server.stop)
             _, port = await server.listen(place.host, place.port)
             self._server = server
@@ -112,5 +112,5 @@ def _gate(
         signer=signer,
         clock=clock,
         seen=Seen(RouterMetrics(ground.metrics.registry), directory.holds, clock, activity, audit),
-        options=GateOptions(loopback=loopback(place.host)),
+        options=GateOptions(loopback=loopback(place.host), requests=requests_for(allowed())),
     )

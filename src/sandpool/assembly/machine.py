@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import random as dice
@@ -93,7 +93,8 @@ async def machine(
         yield Machine(HollowBackend(clock), Surroundings(disk=guard), real=False)
         return
     async with AsyncExitStack() as stack:
-        images = ImageStore(options.folder / "images", clock, options.images)
+        leave = 0 if guard is None else 4 * guard.reserve  # well above where pods are evicted for want of room
+        images = ImageStore(options.folder / "images", clock, replace(options.images, leave=leave))
         await images.open()
         stack.push_async_callback(images.close)
         volumes = VolumeStore(options.folder / "volumes", options.volumes)

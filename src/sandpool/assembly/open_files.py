@@ -30,6 +30,16 @@ def connections_for(files: int, most: int = 10_000) -> int:
     return max(16, min(most, files // 2))
 
 
+def requests_for(files: int) -> int:
+    """That a router has under way for all tenants: each takes up to four open files, and all of them at most half. An administrator has
+    as many again, and there must be connections left for both."""
+    return max(8, min(4096, files // 8))
+
+
+def router_connections_for(files: int) -> int:
+    return connections_for(files, 2 * requests_for(files) + 1024)
+
+
 async def warn_of_few_files(api: Api, backend: str) -> None:
     """At the start, if pools want more sandboxes than this process can hold."""
     if backend in ("hollow", "none"):

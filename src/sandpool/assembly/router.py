@@ -23,6 +23,7 @@ from sandpool.assembly.exposition import exposed
 from sandpool.assembly.health import Health
 from sandpool.assembly.installation.rules import ROUTER_ACTIVITY, ROUTER_CLUSTER, ROUTER_NAMESPACED
 from sandpool.assembly.lifetimes import beside, reached, ungrouped
+from sandpool.assembly.open_files import requests_for, router_connections_for
 from sandpool.assembly.pages import Address, CannotListen, Handler, Page, Pages
 from sandpool.assembly.preflight import Asked, Preflight
 from sandpool.kube.config import Config
@@ -32,6 +33,7 @@ from sandpool.kube.lanes import Lane
 from sandpool.kube.transport import Limits
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock, SystemClock
+from sandpool.loop.descriptors import allowed
 from sandpool.loop.reflector import Reflector, Scope
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.labels import POD_NAME
@@ -189,7 +191,7 @@ async def _gate(
         signer=signer,
         clock=clock,
         seen=Seen(told, directory.holds, clock, activity, audit),
-        options=replace(options.gate, near=near, daemon_port=options.daemon_port),
+        options=replace(options.gate, near=near, daemon_port=options.daemon_port, requests=requests_for(allowed())),
     )
 
 
@@ -206,7 +208,7 @@ def _audit(options: KubeRouterOptions, clock: Clock) -> Iterator[Audit]:
 async def _listening(
     options: KubeRouterOptions, gate: RouterGate, told: RouterMetrics, clock: Clock
 ) -> AsyncIterator[Address]:
-    server = RouterServer(gate, RouterOptions(grace=GRACE), clock)
+    server = RouterServer(gate, RouterOptions(grace=GRACE, connections=router_connections_for(allowed())), clock)
     certificate = Certificate(options.certificate, clock, told.cert_reloads) if options.certificate else None
     where = options.listen_at
     try:

@@ -46,8 +46,10 @@ class Rotation(Generic[T]):
         return key, item
 
     def remove(self, key: str, item: T) -> None:
-        """Takes an item out of the middle."""
-        queue = self._queues[key]
+        """Takes an item out of the middle, if it still waits: whoever gives up may have been passed over already."""
+        queue = self._queues.get(key)
+        if queue is None or item not in queue:
+            return
         queue.remove(item)
         self._size -= 1
         if not queue:

@@ -21,7 +21,7 @@ from sandpool.model.documents import MAX_DEPTH, BadPatch, Json, PatchError, Patc
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-MAX_WORK = 2_000_000  # values that are looked at or copied for one patch: a tenth of a second
+MAX_WORK = 500_000  # values that are looked at or copied for one patch: less than a tenth of a second
 _SHIFTED = 128  # elements of a list that move over in the time of one such value
 _INDEX = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _MAX_INDEX_DIGITS = 18

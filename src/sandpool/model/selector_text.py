@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
-_SPECIAL = "=!(),><"
-_BLANK = " \t\r\n"
-_SYMBOLS = frozenset({")", ",", "!", "==", "=", ">", "<", "!=", "("})
+_WORD = re.compile(r"(?P<name>[^=!(),>< \t\r\n]+)|[=!]=|[=!(),><]")
 
 
 class SelectorError(ValueError):
@@ -37,20 +37,6 @@ def quoted(text: str) -> str:
 
 
 def _split(text: str) -> list[tuple[str, bool]]:
-    words: list[tuple[str, bool]] = []
-    at = 0
-    while at < len(text):
-        start = at
-        if text[at] in _BLANK:
-            at += 1
-        elif text[at] in _SPECIAL:
-            two = text[at : at + 2]
-            word = two if two in _SYMBOLS else text[at]
-            words.append((word, False))
-            at += len(word)
-        else:
-            while at < len(text) and text[at] not in _SPECIAL and text[at] not in _BLANK:
-                at += 1
-            words.append((text[start:at], True))
+    words = [(found[0], found.lastgroup == "name") for found in _WORD.finditer(text)]
     words.append(("", False))
     return words

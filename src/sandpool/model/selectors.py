@@ -231,10 +231,10 @@ def _parse_value(words: Words) -> set[str]:
 def _requirement(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
     """Checks what NewRequirement checks, and says it as it does."""
     wrong = [f"key: Invalid value: {quoted(key)}: {'; '.join(found)}" for found in [qualified_name(key)] if found]
-    given = "[" + ",".join(quoted(value) for value in values) + "]"
     if operator in (Operator.IN, Operator.NOT_IN) and not values:
-        wrong.append(f"values: Invalid value: {given}: for 'in', 'notin' operators, values set can't be empty")
+        wrong.append("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
     if operator in (Operator.EXISTS, Operator.ABSENT) and values:
+        given = "[" + ",".join(quoted(value) for value in values) + "]"
         wrong.append(f"values: Invalid value: {given}: values set must be empty for exists and does not exist")
     for index, value in enumerate(values):
         if operator in (Operator.GREATER, Operator.LESS) and _integer(value) is None:

@@ -70,6 +70,7 @@ class Chunked:
 
     def __init__(self) -> None:
         self.ended = False
+        self.chunks = 0  # whose size was read
         self._line = b""  # of a size or a trailer, begun
         self._left = 0  # bytes of the chunk, then of the line end behind it
         self._trailers = -1  # -1: not there yet
@@ -125,6 +126,7 @@ class Chunked:
         found = _SIZE.fullmatch(line)
         if found is None:
             raise BadBody("a chunk has no size")
+        self.chunks += 1
         size = int(found[1], 16)
         if size == 0:
             self._trailers = 0

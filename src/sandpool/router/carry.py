@@ -1,18 +1,25 @@
-"""Carries one body from one line to another, at the speed of the slower, holding one piece of it at most."""
+"""Carries one body from one line to another, at the speed of the slower, holding one piece of it at most.
+
+Tenants carry theirs in turn: neither a thousand bodies of one, nor one in chunks of a byte each, keep others waiting.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from sandpool.router.body import BadBody, Exact, Reader
+from sandpool.loop.portions import Portions
+from sandpool.loop.turns import BYTES
+from sandpool.router.body import BadBody, Chunked, Exact, Reader
 from sandpool.router.line import Line
 from sandpool.router.splice import WORTH, Meter, ReadFailed, WriteFailed, splice
 
 TURN = 1 << 20
 """Bytes after which others have a turn, however much there still is."""
-_WORK = TURN // 2
-"""What a piece counts that has to be taken apart, however small."""
+_SHORT = 256
+"""Bytes that are taken apart without asking."""
+
+Turn = Callable[[int], Awaitable[None]]
+"""Waits for the tenant's turn to have so many bytes taken apart."""
 
 
 async def carry(
@@ -21,6 +28,7 @@ async def carry(
     sink: Line,
     framed: Callable[[bytes, bool], Sequence[bytes]],
     meter: Meter,
+    turn: Turn,
     head: bytes = b"",
 ) -> None:
     """`head` goes first: with the first piece if that is already here, else alone and at once."""
@@ -28,25 +36,25 @@ async def carry(
         await _write(sink, (head,))
         head = b""
     spent = 0
-    exact = isinstance(body, Exact)
+    portions = None if isinstance(body, Exact) else Portions()
     raw = not source.secure and not sink.secure
     while not body.ended:
         if raw and isinstance(body, Exact) and body.left >= WORTH and not source.held:
             raw = False  # it moves all or nothing
-            body.left -= await splice(source, sink, body.left, meter)
+            body.left -= await splice(source, sink, body.left, meter, turn)
             body.ended = body.left == 0
             continue
-        piece = await _read(source, body)
+        piece = await _read(source, body) if portions is None else await _portion(source, body, portions, turn)
         parts = framed(piece, body.ended)
         if head:
             parts, head = (head, *parts), b""
         if parts:
             await _write(sink, parts)
         meter.bytes += len(piece)
-        spent += len(piece) if exact else _WORK
-        if spent >= TURN:
+        spent += len(piece)
+        if spent >= TURN and portions is None:
             spent = 0
-            await asyncio.sleep(0)
+            await turn(BYTES)
 
 
 async def _read(source: Line, body: Reader) -> bytes:
@@ -54,6 +62,10 @@ async def _read(source: Line, body: Reader) -> bytes:
         data = await source.read()
     except OSError as error:
         raise ReadFailed(str(error)) from error
+    return _taken(source, body, data)
+
+
+def _taken(source: Line, body: Reader, data: bytes) -> bytes:
     try:
         if not data:
             body.cut()
@@ -62,6 +74,22 @@ async def _read(source: Line, body: Reader) -> bytes:
     except BadBody as error:
         raise ReadFailed(str(error)) from error
     source.held = rest + source.held if rest else source.held
+    return piece
+
+
+async def _portion(source: Line, body: Reader, portions: Portions, turn: Turn) -> bytes:
+    """As much as may be taken apart at once; the rest waits."""
+    try:
+        data = await source.read()
+    except OSError as error:
+        raise ReadFailed(str(error)) from error
+    size = portions.cut(len(data))
+    if size > _SHORT:
+        await turn(portions.weight)
+    source.held = data[size:] + source.held
+    before = body.chunks if isinstance(body, Chunked) else 0
+    piece = _taken(source, body, data[:size])
+    portions.found(body.chunks - before if isinstance(body, Chunked) else 0)
     return piece
 
 

@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import Callable
 
+from sandpool.loop.portions import EACH
+from sandpool.loop.shares import NOBODY
 from sandpool.router.answers import encoded, problem
 from sandpool.router.exchange import Exchange
 from sandpool.router.head import BadHead, RequestHead, parse_request
@@ -92,8 +94,10 @@ class Connection:
 
     async def _head(self) -> RequestHead | None:
         options = self._service.options
-        if self._line.held or self._line.secure:
-            await asyncio.sleep(0)  # many requests sent ahead leave others their turn
+        if self._line.held:
+            await self._service.turns.take(NOBODY, EACH)  # many requests sent ahead leave others their turn
+        elif self._line.secure:
+            await asyncio.sleep(0)
         with Scope(self._service.clock) as scope:
             if not self._line.held:
                 scope.limit(options.idle if self._served else options.head, _Idle())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 
 from sandpool.router.body import BadBody, Chunked, Exact, Reader, UntilClose, in_chunks, plain
 from sandpool.router.carry import carry
@@ -44,6 +45,7 @@ class Forward:
         self._upgrade = wished if wished in service.options.upgrades else b""
         self._pump: asyncio.Task[None] | None = None
         self._given_back = False
+        self._turn = partial(service.turns.take, admitted.tenant)
         self._heard = False  # the sandbox has said something
         self.sent = Meter()
         self.status = 0  # of the response, once it has begun
@@ -113,7 +115,7 @@ class Forward:
         service = self._service
         try:
             with Patrol(service.clock, service.options.patrol, incoming.client, incoming.gone, half=True):
-                await carry(incoming.client, incoming.body, upstream, framed, incoming.received)
+                await carry(incoming.client, incoming.body, upstream, framed, incoming.received, self._turn)
         except ReadFailed as error:
             incoming.scope.cut(ClientFailed(str(error)))
         except WriteFailed:
@@ -156,7 +158,8 @@ class Forward:
         self.status = response.status
         first = response_head(response, self._in.request, self._admitted, extra)
         try:
-            await carry(upstream, reader, self._in.client, in_chunks if chunks else plain, self.sent, first)
+            framed = in_chunks if chunks else plain
+            await carry(upstream, reader, self._in.client, framed, self.sent, self._turn, first)
         except WriteFailed as error:
             raise ClientFailed(str(error)) from error
         except ReadFailed as error:
@@ -178,7 +181,7 @@ class Forward:
         patience = options.websocket_end if self._upgrade == WEBSOCKET else options.half_closed
         clock = self._service.clock
         with Patrol(clock, options.patrol, self._in.client, self._in.gone, half=False):
-            await tunnel(self._in.client, upstream, self._in.received, self.sent, clock, patience)
+            await tunnel(self._in.client, upstream, self._in.received, self.sent, clock, patience, self._turn)
         return False
 
     async def _tell(self, data: bytes) -> None:

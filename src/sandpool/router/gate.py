@@ -171,6 +171,7 @@ class RouterGate:
             prefix=prefix,
             timeout=None if wanted.timeout is None else min(wanted.timeout, self._options.longest),
             port=port,
+            tenant=proof.tenant,
         )
 
     async def _find(self, wanted: Addressed, uid: str) -> Target:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
 from sandpool.loop.clock import Clock
+from sandpool.loop.turns import Turns
 from sandpool.router.body import BadBody, Chunked, Exact, Reader
 from sandpool.router.head import RequestHead
 from sandpool.router.line import Line
@@ -14,6 +17,9 @@ from sandpool.router.splice import Meter
 from sandpool.router.upstreams import Upstreams
 from sandpool.router.values import Gate, Peer, Request
 from sandpool.wire.codes import Code, Refused
+
+AT_ONCE: Final = 1024
+"""Bytes of a body in chunks that are looked at before others have a turn."""
 
 
 class ClientFailed(Exception):
@@ -32,6 +38,7 @@ class Service:
     options: RouterOptions
     clock: Clock
     upstreams: Upstreams
+    turns: Turns = field(default_factory=Turns)  # of tenants, for what takes long
     stopping: bool = False
 
 
@@ -74,11 +81,15 @@ class Incoming:
                 self._take(data)
             except BadBody as error:
                 raise Refused(Code.INVALID, str(error)) from None
+            await asyncio.sleep(0)
         self.scope.unlimited()
         return self.first[:most]
 
     def _take(self, data: bytes) -> None:
-        piece, self.client.held = self.body.take(data)
+        """Of chunks a little: they may be of one byte each, and nobody has said yet who asks."""
+        size = AT_ONCE if isinstance(self.body, Chunked) else len(data)
+        piece, rest = self.body.take(data[:size])
+        self.client.held = rest + data[size:]
         self.first += piece
         self.received.bytes += len(piece)
 

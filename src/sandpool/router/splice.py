@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from sandpool.loop.turns import BYTES
 from sandpool.router.line import Line
 
 WORTH = 256 * 1024
 """From so many bytes on a pipe pays."""
 _PIPE = 1 << 20
-_TURN = 4 << 20
+_TURN = 1 << 20
 _FLAGS = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
 _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -33,26 +34,35 @@ class Meter:
     bytes: int = 0
 
 
-async def splice(source: Line, sink: Line, length: int, meter: Meter) -> int:
+async def splice(source: Line, sink: Line, length: int, meter: Meter, turn: Callable[[int], Awaitable[None]]) -> int:
     """Returns how many bytes were moved: all of them, or none where the kernel cannot do it."""
     try:
         outlet, inlet = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return 0  # no descriptors are left; there is a way without
     try:
-        return await _Pipe(source, sink, inlet, outlet, meter).move(length)
+        return await _Pipe(source, sink, inlet, outlet, meter, turn).move(length)
     finally:
         os.close(outlet)
         os.close(inlet)
 
 
 class _Pipe:
-    def __init__(self, source: Line, sink: Line, inlet: int, outlet: int, meter: Meter) -> None:
+    def __init__(
+        self,
+        source: Line,
+        sink: Line,
+        inlet: int,
+        outlet: int,
+        meter: Meter,
+        turn: Callable[[int], Awaitable[None]],
+    ) -> None:
         self._source = source
         self._sink = sink
         self._inlet = inlet
         self._outlet = outlet
         self._meter = meter
+        self._turn = turn
         self._able = False  # until it has worked once
         try:
             self._room = fcntl.fcntl(inlet, fcntl.F_SETPIPE_SZ, _PIPE)
@@ -78,7 +88,7 @@ class _Pipe:
             spent += given
             if spent >= _TURN:
                 spent = 0
-                await asyncio.sleep(0)
+                await self._turn(BYTES)
         return length
 
     def _fill(self, most: int) -> int | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from sandpool.loop.clock import Clock
+from sandpool.loop.turns import BYTES
 from sandpool.router.line import Line
 from sandpool.router.scope import Scope
 from sandpool.router.splice import Meter
@@ -17,12 +19,17 @@ class Ended(Exception):
     """One side has ended, and the other one did not follow."""
 
 
-async def tunnel(client: Line, upstream: Line, received: Meter, sent: Meter, clock: Clock, patience: float) -> None:
+Turn = Callable[[int], Awaitable[None]]
+
+
+async def tunnel(
+    client: Line, upstream: Line, received: Meter, sent: Meter, clock: Clock, patience: float, turn: Turn
+) -> None:
     """`patience`: seconds for the second side once the first has ended. Closing the lines is the caller's."""
     scope = Scope(clock)
 
     async def forth(source: Line, sink: Line, meter: Meter) -> None:
-        await _pour(source, sink, meter)
+        await _pour(source, sink, meter, turn)
         if not sink.end():
             raise Ended  # it cannot be told that only one half has ended
         scope.limit(patience, Ended())
@@ -36,7 +43,7 @@ async def tunnel(client: Line, upstream: Line, received: Meter, sent: Meter, clo
             pass
 
 
-async def _pour(source: Line, sink: Line, meter: Meter) -> None:
+async def _pour(source: Line, sink: Line, meter: Meter, turn: Turn) -> None:
     spent = 0
     while data := await source.read():
         await sink.write(data)
@@ -44,4 +51,4 @@ async def _pour(source: Line, sink: Line, meter: Meter) -> None:
         spent += len(data)
         if spent >= _TURN:
             spent = 0
-            await asyncio.sleep(0)
+            await turn(BYTES)

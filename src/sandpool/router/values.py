@@ -77,6 +77,7 @@ class Admitted:
     prefix: bytes = b""  # of the addresses that the client sees: redirects are completed with it
     timeout: float | None = None  # seconds until the answer begins
     port: int | None = None  # None: boxd
+    tenant: str = ""  # on whose account it is; empty: an administrator's
     flow: Flow = field(default_factory=Flow, compare=False)
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from io import FileIO
 
 from sandpool.sdk.local_files import TAKEN
-from sandpool.sdk.tar_reader import BadArchive, Member, TarReader
+from sandpool.sdk.tar_reader import MOST_MEMBERS, BadArchive, Member, TarReader
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_NAME = 4096
@@ -43,6 +43,7 @@ class Extraction:
         self._left = 0
         self._folder_modes: list[tuple[str, int]] = []
         self._promised = 0  # bytes of content, also of what is left out
+        self._made = 0  # folders: the name of one member may imply two thousand
         self._names = 0  # bytes of the names that are remembered
         self._told = told
         self._allowed = allowed
@@ -153,6 +154,7 @@ class Extraction:
             try:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=here)
+                    self._made += 1
                 below = os.open(name, _FOLDER, dir_fd=here)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
@@ -164,6 +166,9 @@ class Extraction:
             finally:
                 os.close(here)
             here = below
+            if self._made > MOST_MEMBERS:
+                os.close(here)
+                raise BadArchive(f"its members are in more than {MOST_MEMBERS} folders")
         return here
 
     def _set_mode(self, name: str, mode: int) -> None:

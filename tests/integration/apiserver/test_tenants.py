@@ -18,6 +18,7 @@ from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.server import ServerOptions
 from support.local_server import LocalServer, local_server
 from support.tenants import Tenant, tenant
+from support.unread import Unread
 
 MB = 1_000_000
 
@@ -36,38 +37,6 @@ async def town(folder: Path, **limits: Any) -> AsyncIterator[Town]:
     options = ServerOptions(limits=Limits(**limits), now=lambda: moment)
     async with local_server(folder, options=options) as server:
         yield Town(server, await tenant(server, "greedy"), await tenant(server, "modest"))
-
-
-class Unread(asyncio.Transport):
-    """The end of a client that is only there to take up room."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.gone = self.paused = False
-        self.connection: Connection | None = None  # to be told when too much is unread
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-        if self.connection is not None and len(self.written) > 64 * 1024 and not self.paused:
-            self.paused = True
-            self.connection.pause_writing()
-
-    def get_write_buffer_size(self) -> int:
-        return len(self.written)
-
-    def close(self) -> None:
-        self.gone = True
-
-    def abort(self) -> None:
-        self.gone = True
-
-    def is_closing(self) -> bool:
-        return self.gone
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 @asynccontextmanager
@@ -292,6 +261,66 @@ async def test_bodies_that_end_in_the_same_moment(tmp_path: Path, containers: in
         finally:
             for connection, _ in lines:
                 connection.connection_lost(None)
+
+
+DATA = msgspec.json.encode({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "y"}, "data": {"k": "v"}})
+COPIES = [{"op": "copy", "from": "/data", "path": f"/data/{n}"} for n in range(8)]
+SELECTOR = "%2C".join(f"k{n}+in+(v{n}%2Cw%2Cx%2Cy%2Cz)" for n in range(60))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "body"),
+    [
+        ("GET", f"?labelSelector={SELECTOR}", "", b""),
+        ("PATCH", "/m?dryRun=All", "application/json-patch+json", msgspec.json.encode(COPIES)),
+        ("PATCH", "/large?dryRun=All", "application/merge-patch+json", b'{"data":{"k":"v"}}'),
+        ("POST", "?dryRun=All", "application/yaml", DATA),
+    ],
+    ids=["a selector", "copies of copies", "a large object", "yaml"],
+)
+async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: str, kind: str, body: bytes) -> None:
+    """Many of them, sent in the same moment, are begun one after the other, and what is quick passes in between."""
+    length = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if body else ""
+    async with town(tmp_path) as here:
+        assert (await here.greedy.store("m")).status == 201
+        assert (await here.greedy.store("large", 300_000)).status == 201
+        asked = here.greedy.head(method, f"{here.greedy.maps}{path}", length) + body
+        lines = [(Connection(here.server.server._house), Unread()) for _ in range(15)]
+        *greedy, (modest, told) = lines
+        for connection, transport in lines:
+            connection.connection_made(transport)
+        try:
+            for connection, _ in greedy:
+                connection.data_received(asked)
+            modest.data_received(here.modest.head("GET", f"{here.modest.maps}/none"))
+            async with asyncio.timeout(60):
+                while not told.written:
+                    await asyncio.sleep(0)
+                assert sum(bool(transport.written) for _, transport in greedy) < 5
+                while not all(transport.written for _, transport in greedy):
+                    await asyncio.sleep(0)
+            assert codes([transport for _, transport in greedy]).keys() <= {b"200", b"201", b"422"}
+        finally:
+            for connection, _ in lines:
+                connection.connection_lost(None)
+
+
+async def test_thousands_of_watches_hear_of_a_change_in_turn(tmp_path: Path) -> None:
+    """In one turn of the loop some of them do, not all."""
+    async with town(tmp_path) as here:
+        said = here.greedy.head("GET", f"{here.greedy.maps}?watch=true")
+        async with many(here.server, 1000, said) as watches:
+            begun = sum(len(transport.written) for transport in watches)
+            assert (await here.greedy.store("news")).status == 201
+            async with asyncio.timeout(60):
+                size = 0
+                while not size:
+                    await asyncio.sleep(0)
+                    size = sum(len(transport.written) for transport in watches) - begun
+                heard = sum(b"ADDED" in transport.written for transport in watches)
+                assert heard < 500
+                while not all(b"ADDED" in transport.written for transport in watches):
+                    await asyncio.sleep(0.01)
 
 
 async def test_long_lists_leave_room_between_their_pieces(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from sandpool.assembly.open_files import connections_for
+from sandpool.assembly.open_files import connections_for, requests_for, router_connections_for
 from sandpool.kube.errors import Refused
 from sandpool.local.apiserver.streams.limits import for_files
 from sandpool.local.backends.pods.relay import Ends
@@ -22,6 +22,7 @@ from sandpool.local.network.acceptor import Acceptor
 from sandpool.local.network.slots import Slots
 from sandpool.loop import descriptors
 from sandpool.loop.clock import SystemClock
+from sandpool.loop.shares import Shares
 from sandpool.sdk._async.transport import Transport
 from sandpool.sdk.origin import Origin
 
@@ -108,3 +109,11 @@ async def test_a_server_that_hangs_up_in_the_handshake_is_not_blamed_for_its_cer
         ) as told:
             await Transport.connect(Origin("https", host, port), ssl.create_default_context(), None)
     assert "certificate" not in str(told.value)
+
+
+@pytest.mark.parametrize("files", [64, 256, 1024, 4096, 8192, 20_000, 65_536, 1 << 30])
+def test_a_tenant_of_the_router_leaves_connections_and_files_to_others(files: int) -> None:
+    """Whatever it has under way: a client and a sandbox for each request, and a pipe between them."""
+    alone = Shares(requests_for(files)).limit("greedy")
+    assert alone < router_connections_for(files)
+    assert 4 * alone <= files // 2 or files < 128

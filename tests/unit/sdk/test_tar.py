@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.sdk import extraction
 from sandpool.sdk.extraction import Extraction
 from sandpool.sdk.local_files import putting
 from sandpool.sdk.tar_pieces import TreePieces
@@ -273,3 +274,18 @@ def test_content_that_is_left_out_counts_too(tmp_path: Path) -> None:
     with Extraction(str(tmp_path / "top"), allowed=heard.append) as extraction:
         extraction.feed(head.tobuf(tarfile.GNU_FORMAT))
     assert heard == [1 << 40]
+
+
+def test_folders_that_names_imply_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member without content costs its sender a line, and may mean two thousand folders."""
+    monkeypatch.setattr(extraction, "MOST_MEMBERS", 50)
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for number in range(3):
+            archive.addfile(tarfile.TarInfo(f"{number}/" + "d/" * 30 + "f"))
+    with (
+        pytest.raises(BadArchive, match="more than 50 folders"),
+        extraction.Extraction(str(tmp_path / "there")) as found,
+    ):
+        found.feed(content.getvalue())
+    assert sum(1 for _ in (tmp_path / "there").rglob("*")) <= 60

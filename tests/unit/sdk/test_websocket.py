@@ -11,6 +11,7 @@ import pytest
 from sandpool.kube.errors import Unreachable, Unreadable
 from sandpool.sdk._async.http import RefusedUpgrade as WaitingRefused
 from sandpool.sdk._sync.http import Http, RefusedUpgrade
+from sandpool.sdk.errors import TimedOut
 from sandpool.wire.websocket import Closed, Decoder, Opcode, Piece, Pong, accept_key, close_frame, frame
 from support.scripted_socket import WORLDS, Act, ok, read_head, read_request, scripted
 
@@ -120,3 +121,46 @@ def test_one_thread_reads_while_another_one_writes_more_than_buffers_hold() -> N
             reader.join(20)
         http.close()
     assert received == [size] * pieces
+
+
+class Talker:
+    """A server that says next to nothing, again and again, until nobody listens or it has said very much."""
+
+    MOST = 32 << 20
+
+    def __init__(self, words: bytes) -> None:
+        self._words = words * 1000
+        self.said = 0
+        self.over = threading.Event()
+
+    def __call__(self, line: socket.socket) -> None:
+        upgraded(line)
+        try:
+            while self.said < self.MOST:
+                line.sendall(self._words)
+                self.said += len(self._words)
+        except OSError:
+            pass
+        finally:
+            self.over.set()
+
+
+@pytest.mark.parametrize("words", [frame(Opcode.PONG, b""), frame(Opcode.PING, b"")], ids=["pongs", "pings"])
+def test_waiting_ends_in_time_while_frames_keep_coming(words: bytes) -> None:
+    with scripted(Talker(words)) as server:
+        http = Http(server.origin)
+        with pytest.raises(TimedOut), http.websocket("/") as line:
+            line.receive(timeout=0.3)
+        http.close()
+
+
+@pytest.mark.parametrize("words", [frame(Opcode.PONG, b""), frame(Opcode.BINARY, b"x")], ids=["pongs", "messages"])
+def test_saying_goodbye_ends_in_time_while_frames_keep_coming(words: bytes) -> None:
+    talker = Talker(words)
+    with scripted(talker) as server:
+        http = Http(server.origin)
+        with http.websocket("/"):
+            pass
+        assert talker.over.wait(60)
+        assert talker.said < talker.MOST
+        http.close()

@@ -9,6 +9,7 @@ that does not is answered as the plain one that it also is.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, cast
@@ -31,8 +32,10 @@ MOST_WAITING: Final = 256
 TOO_LONG: Final = b"the request's line and headers are too long"
 
 AT_ONCE: Final = 16
-"""Requests that are begun in one turn of the loop. What they wrote is on its way to the disk, and what the disk has is told, while
+"""Requests that are begun in one turn of the loop, at most. What they wrote is on its way to the disk, and what the disk has is told, while
 the others still wait."""
+SLOW: Final = 0.05
+"""Seconds of a turn after which fewer are begun: what one of them costs is known only afterwards."""
 
 Serve = Callable[[Exchange], Coroutine[Any, Any, None]]
 
@@ -59,14 +62,16 @@ class House:
         self.closing = False  # no more connections: one may still have been shaking hands when the server stopped
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        self._room = AT_ONCE
+        self._most = self._room = AT_ONCE
+        self._asked = 0.0  # when the next turn was called for
         self._waiting: Rotation[Exchange] = (
             Rotation()
         )  # by tenant: the requests of one do not wait behind all of another's
 
     def start(self, exchange: Exchange) -> None:
         """At once or, behind many others that came in the same moment, in the next turns of the loop."""
-        if self._room == AT_ONCE:
+        if self._room == self._most:
+            self._asked = time.monotonic()
             self.loop.call_soon(self._turn)
         if not self._room:
             self._waiting.push(exchange.owner, exchange)
@@ -78,14 +83,24 @@ class House:
 
     def begin_all(self) -> None:
         """Nobody waits any longer: what was asked is in `tasks`."""
-        self._turn(room=max(AT_ONCE, len(self._waiting)))
+        self._turn(max(AT_ONCE, len(self._waiting)))
 
-    def _turn(self, room: int = AT_ONCE) -> None:
-        self._room = room
+    def _turn(self, most: int = 0) -> None:
+        seconds = time.monotonic() - self._asked
+        if most or self._most != AT_ONCE or seconds > SLOW:
+            self._most = most or begun_next(self._most, seconds)
+        self._room = self._most
         while self._waiting and self._room:
             _, exchange = self._waiting.pop()
             if not exchange.gone:
                 self.start(exchange)
+
+
+def begun_next(most: int, seconds: float) -> int:
+    """How many requests to begin after a turn that took so long, in which at most so many were."""
+    if seconds > SLOW:
+        return max(1, most // 4)
+    return min(AT_ONCE, 2 * most) if seconds < SLOW / 2 else most
 
 
 class Connection(asyncio.Protocol):
@@ -305,7 +320,7 @@ class Connection(asyncio.Protocol):
 
     def _upgrade(self, headers: Headers, answers: int) -> Pipe:
         exchange = self._asked
-        self._pipe = Pipe(self.transport, self.flow, answers, self._loop)
+        self._pipe = Pipe(self.transport, self, answers, self._loop)
         if exchange is not None:
             assert not exchange.begun
             exchange.begun = exchange.complete = True

@@ -18,6 +18,8 @@ from sandpool.loop.turns import Turns
 
 EACH: Final = 100
 """Bytes that an object in a snapshot takes besides its value."""
+LONG: Final = 1024
+"""Characters of a selector that take long enough to understand to wait for a turn."""
 
 
 class Sending:

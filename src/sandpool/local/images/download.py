@@ -65,11 +65,18 @@ class RegistrySource:
 
     async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
         with target.open("wb") as file:
-            download = _Download(self._registry, layer, file, told, str(self._name))
+            download = _Download(
+                self._registry, layer, file, told, str(self._name), self._steady, self._clock.monotonic
+            )
             try:
                 await self._tried(download.go_on)
             except NotAllowed as error:
                 raise self._not_allowed(error) from error
+
+    def _steady(self, began: float, size: int) -> bool:
+        """Whether so many bytes since then are fast enough: who sends one a minute would keep its place for ever."""
+        elapsed = self._clock.monotonic() - began
+        return elapsed <= self._options.patience or size >= elapsed * self._options.slowest
 
     @property
     def public(self) -> bool:
@@ -119,7 +126,14 @@ class _Download:
     """One layer into one file; the digest goes along, so that what was broken off can go on where it was."""
 
     def __init__(
-        self, registry: Registry, layer: LayerSource, file: IO[bytes], told: Callable[[int], object], name: str
+        self,
+        registry: Registry,
+        layer: LayerSource,
+        file: IO[bytes],
+        told: Callable[[int], object],
+        name: str,
+        steady: Callable[[float, int], bool],
+        now: Callable[[], float],
     ) -> None:
         self._registry = registry
         self._layer = layer
@@ -128,16 +142,22 @@ class _Download:
         self._what = f"layer {layer.digest} of image {name}"
         self._sum = hashlib.sha256()
         self._size = 0
+        self._steady = steady
+        self._now = now
 
     async def go_on(self) -> None:
+        began, had = self._now(), self._size
         async with self._registry.blob(self._layer.digest, self._size) as (start, pieces):
             if start != self._size:
                 await self._start_again()
+                had = 0
             waiting = bytearray()
             async for piece in pieces:
                 if self._size + len(waiting) + len(piece) > self._layer.size:
                     raise refusal(self._what, f"it has more than the {self._layer.size} bytes that were promised")
                 waiting += piece
+                if not self._steady(began, self._size - had + len(waiting)):
+                    raise Broken(f"{self._what} comes too slowly")
                 if len(waiting) >= _WRITE_AT:
                     await self._write(waiting)
                     waiting = bytearray()

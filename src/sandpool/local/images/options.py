@@ -38,10 +38,15 @@ class ImageOptions:
     limits: ImageLimits = ImageLimits()
     unused_for: float = 14 * 24 * 3600.0  # seconds after which a pulled image that nobody uses goes
     max_bytes: int = 100 * GIB  # of all images; beyond, the longest unused goes first
+    pulls: int = 16  # of all tenants at once, who share them; the operator has as many again
     downloads: int = 3  # blobs of one image at once
     unpackers: int = 2  # layers of all images at once
     attempts: int = 3  # of each request that the network broke
     silence: float = 60.0  # seconds without a byte after which a connection counts as broken
+    slowest: int = (
+        32 << 10
+    )  # bytes a second, on the average, below which a layer counts as broken; after the time of `patience`
+    leave: int = 0  # bytes of the disk that pulls leave free
     patience: float = (
         120.0  # seconds for one answer to begin, with logins and redirects; and for a manifest or config to be there
     )

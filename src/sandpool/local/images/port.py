@@ -24,13 +24,14 @@ class Images(Protocol):
         reference: str,
         *,
         holder: str,
+        tenant: str = "",
         policy: str = "",
         credentials: Sequence[Credential] = (),
         progress: Callable[[str], object] = lambda words: None,
     ) -> Image:
         """The image, pulled if it must be (`policy`: Always, IfNotPresent, Never, or empty for what the tag implies). It stays
         as long as a holder holds it; the same holder may take it again. Several who want the same image at once share one
-        pull. NodeError with the reasons that Kubernetes uses: InvalidImageName, ErrImagePull, ErrImageNeverPull."""
+        pull. `tenant` is on whose account it is pulled. NodeError with the reasons that Kubernetes uses: InvalidImageName, ErrImagePull, ErrImageNeverPull."""
         ...
 
     def release(self, holder: str) -> None:

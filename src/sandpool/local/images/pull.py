@@ -147,7 +147,7 @@ async def _bring(
     what: str,
     tell: Callable[[str], object],
 ) -> None:
-    if sum(layer.size for layer in missing) > _free(kitchen.folder.root):
+    if sum(layer.size for layer in missing) > room_for_pulls(kitchen):
         raise DiskFull
     scratch = kitchen.folder.fresh()
     try:
@@ -175,9 +175,10 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _free(folder: Path) -> int:
-    room = os.statvfs(folder)
-    return room.f_bavail * room.f_frsize
+def room_for_pulls(kitchen: Kitchen) -> int:
+    """Bytes of the disk that pulls may still take: neither the reserve nor what pods need to run is for images."""
+    room = os.statvfs(kitchen.folder.root)
+    return room.f_bavail * room.f_frsize - kitchen.options.leave
 
 
 class _Layers:
@@ -202,21 +203,37 @@ class _Layers:
     async def bring(self, layer: LayerSource, number: int) -> None:
         blob, target = self._scratch / f"{number}.blob", self._scratch / str(number)
         async with self._downloads:
-            await self._source.fetch(layer, blob, lambda size: self._progress.fetched(layer, size))
+            await self._source.fetch(layer, blob, lambda size: self._fetched(layer, size))
         async with self._one_at_a_time, self._kitchen.unpacking:
             await self._unpack(layer, number, blob, target)
             await uninterrupted(asyncio.to_thread(self._kitchen.folder.keep_layer, target, layer.diff_id))
             self._progress.layer_done()
         blob.unlink()
 
+    def _fetched(self, layer: LayerSource, size: int) -> None:
+        self._still_fits()
+        self._progress.fetched(layer, size)
+
+    def _unpacked(self, at: int, of: int) -> None:
+        self._still_fits()
+        self._progress.unpacked(at, of)
+
+    def _still_fits(self) -> None:
+        """What an image unpacks to is known only when it has, and others write to the same disk."""
+        if room_for_pulls(self._kitchen) <= 0:
+            raise DiskFull
+
     async def _unpack(self, layer: LayerSource, number: int, blob: Path, target: Path) -> None:
         limits = self._kitchen.options.limits
         os.mkdir(target, mode=0o700)
-        job = Job(str(blob), str(target), layer.diff_id, max(0, self._left), limits.entries, limits.path, limits.depth)
+        most = min(self._left, room_for_pulls(self._kitchen))
+        job = Job(str(blob), str(target), layer.diff_id, max(0, most), limits.entries, limits.path, limits.depth)
         try:
             async with worker() as process:
-                done = await process.unpack(job, self._progress.unpacked)
+                done = await process.unpack(job, self._unpacked)
         except LayerRefused as error:
+            if most < self._left and room_for_pulls(self._kitchen) < most:
+                raise DiskFull from error
             which = layer.digest or layer.file or layer.diff_id
             raise pull_error(self._what, f"layer {which} is refused: {error}") from error
         self._left -= done.bytes

@@ -24,6 +24,7 @@ from sandpool.local.images.image import Image, RootFs
 from sandpool.local.images.importing import import_archive
 from sandpool.local.images.local_folder import folder_image
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.places import Places
 from sandpool.local.images.port import Credential
 from sandpool.local.images.prune import PruneRules
 from sandpool.local.images.pull import Kitchen, keep, pull
@@ -50,6 +51,7 @@ class ImageStore:
         self._options = options
         self._clock = clock
         self._pulls: Shared[ImageRecord] = Shared()
+        self._places = Places(options.pulls)
         self._large = asyncio.Semaphore(options.large)
 
     async def open(self) -> None:
@@ -71,6 +73,7 @@ class ImageStore:
         reference: str,
         *,
         holder: str,
+        tenant: str = "",
         policy: str = "",
         credentials: Sequence[Credential] = (),
         progress: Callable[[str], object] = quiet,
@@ -82,7 +85,7 @@ class ImageStore:
                 return await asyncio.to_thread(folder_image, reference, path, self._options.allowed_folders)
             case name:
                 with self._telling(name):
-                    record = await self._take(name, holder, policy, tuple(credentials), progress)
+                    record = await self._take(name, holder, tenant, policy, tuple(credentials), progress)
         layers = tuple(map(self._folder.layer_root, record.layers[record.lowest :]))
         return Image(reference, record.id, RootFs(layers), record.config)
 
@@ -100,7 +103,7 @@ class ImageStore:
             raise pull_error(str(name), f"{error.strerror or error} ({error.filename or self._folder.root})") from error
 
     async def _take(
-        self, name: Name, holder: str, policy: str, credentials: tuple[Credential, ...], progress: Tell
+        self, name: Name, holder: str, tenant: str, policy: str, credentials: tuple[Credential, ...], progress: Tell
     ) -> ImageRecord:
         always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
         proofs = tuple(proof(self._folder.key, name, one) for one in matching(credentials, name))
@@ -113,7 +116,7 @@ class ImageStore:
                 f"image {name} is not on this machine for this pod and its pull policy is Never: it is not here, or came with a login "
                 "that is not in imagePullSecrets. `sandpool image pull` or `sandpool image import` bring it for everybody",
             )
-        return await self._pull_shared(name, holder, credentials, progress)
+        return await self._pull_shared(name, holder, credentials, progress, tenant=tenant)
 
     async def pull(self, reference: str, credentials: Sequence[Credential] = (), progress: Tell = quiet) -> str:
         """Asks the registry even for what was imported, and answers the image's id. Nobody holds it afterwards. It is the
@@ -133,10 +136,11 @@ class ImageStore:
         progress: Tell,
         *,
         everybody: bool = False,
+        tenant: str = "",
     ) -> ImageRecord:
         self._check_allowed(name)
-        begin = partial(self._begin, name, credentials, everybody)
-        async with self._pulls.join((str(name), credentials, everybody), begin, progress) as record:
+        begin = partial(self._begin, name, credentials, everybody, tenant)
+        async with self._pulls.join((str(name), credentials, everybody, tenant), begin, progress) as record:
             await uninterrupted(asyncio.to_thread(self._hold, record, holder))
         await self._prune_quietly()
         return record
@@ -181,19 +185,22 @@ class ImageStore:
                 "cluster decides that: `--registry`",
             )
 
-    def _begin(self, name: Name, credentials: tuple[Credential, ...], everybody: bool) -> Work[ImageRecord]:
+    def _begin(
+        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, tenant: str
+    ) -> Work[ImageRecord]:
         hold = f"pull {os.urandom(8).hex()}"
         return Work(
-            partial(self._pull_told, name, credentials, everybody, hold),
+            partial(self._pull_told, name, credentials, everybody, tenant, hold),
             lambda: self._folder.release(hold),
         )
 
     async def _pull_told(
-        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
+        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, tenant: str, hold: str, tell: Tell
     ) -> ImageRecord:
         """What goes wrong is told without where it did: errors are kept for a while, and the places in them keep what was pulled."""
         try:
-            return await self._pull(name, credentials, everybody, hold, tell)
+            async with self._places.one(tenant, tell):
+                return await self._pull(name, credentials, everybody, hold, tell)
         except NodeError as error:
             told = NodeError(error.reason, error.message)
         raise told

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +18,14 @@ from sandpool.kube.errors import BadRequest, Gone
 from sandpool.local.admission.causes import forbidden, not_supported
 from sandpool.local.objects import refusals
 from sandpool.local.objects.keys import prefix_of
-from sandpool.local.objects.matching import Facts, Matcher
+from sandpool.local.objects.matching import PORTION, Facts, Matcher
 from sandpool.local.objects.options import Listed, ListQuery
 from sandpool.local.store.errors import Ahead
 from sandpool.local.store.port import Store
-from sandpool.local.store.record import Compacted, Record
+from sandpool.local.store.record import Compacted, Record, Snapshot
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 
-_CHUNK = 500
 _PRESENT = -1
 _FORMAT = "meta.k8s.io/v1"
 _TOO_OLD = "The resourceVersion for the provided list is too old."
@@ -95,6 +95,20 @@ def check_match(query: ListQuery) -> None:
 
 
 def list_objects(store: Store, resource: Resource[Any], namespace: str, query: ListQuery) -> Listed:
+    """At once, however long it takes."""
+    listing = listed_by_and_by(store, resource, namespace, query)
+    while True:
+        try:
+            next(listing)
+        except StopIteration as end:
+            found: Listed = end.value
+            return found
+
+
+def listed_by_and_by(
+    store: Store, resource: Resource[Any], namespace: str, query: ListQuery
+) -> Generator[None, None, Listed]:
+    """The same, with a break after each portion of work. What is listed is how things are before the first."""
     matcher = Matcher(resource, query.labels, query.fields)
     prefix = prefix_of(resource, namespace)
     start = _start(query, prefix, store.revision)
@@ -102,13 +116,14 @@ def list_objects(store: Store, resource: Resource[Any], namespace: str, query: L
     try:
         if matcher.everything:
             return _whole(store, prefix, start, limit)
-        return _selected(store, prefix, start, limit, matcher)
+        snapshot = store.scan(prefix, at=start.at, after=start.after)
     except Compacted as error:
         if query.after:
             raise refusals.TokenExpired(encode_token(_PRESENT, prefix, start.after)) from error
         raise Gone(_TOO_OLD) from error
     except Ahead as error:
         raise refusals.too_large(error.asked, error.newest) from error
+    return (yield from _selected(snapshot, prefix, limit, matcher))
 
 
 def _whole(store: Store, prefix: str, start: _Start, limit: int) -> Listed:
@@ -119,22 +134,20 @@ def _whole(store: Store, prefix: str, start: _Start, limit: int) -> Listed:
     return Listed(snapshot.records, snapshot.revision, token, snapshot.remaining)
 
 
-def _selected(store: Store, prefix: str, start: _Start, limit: int, matcher: Matcher) -> Listed:
-    """Walks the snapshot in chunks until the page is full. Nothing is awaited, so `now` stays the same revision."""
+def _selected(snapshot: Snapshot, prefix: str, limit: int, matcher: Matcher) -> Generator[None, None, Listed]:
+    """Until the page is full."""
     found: list[Record] = []
-    after = start.after
-    chunk = _CHUNK if limit else 0
-    while True:
-        snapshot = store.scan(prefix, at=start.at, after=after, limit=chunk)
-        for index, record in enumerate(snapshot.records):
-            if not matcher.matches(Facts(record)):
-                continue
-            found.append(record)
-            if limit and len(found) == limit:
-                more = snapshot.remaining or index + 1 < len(snapshot.records)
-                token = encode_token(snapshot.revision, prefix, record.key) if more else ""
-                return Listed(tuple(found), snapshot.revision, token)
-        if not snapshot.remaining:
-            return Listed(tuple(found), snapshot.revision)
-        after = snapshot.records[-1].key
-        chunk *= 2  # a snapshot of the past costs a walk over all that is newer, each time
+    work = 0
+    for index, record in enumerate(snapshot.records):
+        work += matcher.cost(record)
+        if work > PORTION:
+            work = 0
+            yield
+        if not matcher.matches(Facts(record)):
+            continue
+        found.append(record)
+        if limit and len(found) == limit:
+            more = index + 1 < len(snapshot.records)
+            token = encode_token(snapshot.revision, prefix, record.key) if more else ""
+            return Listed(tuple(found), snapshot.revision, token)
+    return Listed(tuple(found), snapshot.revision)

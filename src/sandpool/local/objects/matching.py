@@ -22,6 +22,7 @@ from sandpool.model.selectors import LabelSelector, SelectorError, parse_labels
 
 _REMEMBERED = 1024
 _REMEMBERED_BYTES = 8 * 1024 * 1024  # of records; what is decoded of them takes several times as much
+PORTION = 4096  # of Matcher.cost that is done before others have a turn: some milliseconds
 _MOST_TERMS = 256  # of one selector: each is compared with each object, and nobody else is served meanwhile
 
 
@@ -82,13 +83,19 @@ class Matcher:
         except SelectorError as error:
             raise BadRequest(str(error)) from error
         terms = self._fields.terms if self._fields is not None else ()
-        _check_length("label", len(self._labels.requirements) if self._labels is not None else 0)
+        requirements = len(self._labels.requirements) if self._labels is not None else 0
+        _check_length("label", requirements)
         _check_length("field", len(terms))
+        self.terms = 8 + requirements + len(terms)
         self._readers = {term.field: reader_of(resource, term.field) for term in terms}
 
     @property
     def everything(self) -> bool:
         return self._labels is None and self._fields is None
+
+    def cost(self, record: Record) -> int:
+        """Of looking at a record, in microseconds, more or less: all terms may have to be compared, and fields are found by decoding all of it."""
+        return self.terms + len(record.value) // (64 if self._fields is not None else 1024)
 
     def matches(self, facts: Facts) -> bool:
         if self._labels is not None and not self._labels.matches(facts.labels):

@@ -7,7 +7,7 @@ twice; then it waits until the log is durable. What a refusal was derived from i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from typing import Any
 
@@ -32,7 +32,7 @@ from sandpool.local.objects.document import (
 )
 from sandpool.local.objects.holdings import MADE, HoldingLimits, Holdings
 from sandpool.local.objects.keys import key_of
-from sandpool.local.objects.listing import list_objects
+from sandpool.local.objects.listing import list_objects, listed_by_and_by
 from sandpool.local.objects.matching import Memo
 from sandpool.local.objects.namespaces import Namespaces
 from sandpool.local.objects.naming import ATTEMPTS, generated, random_suffix
@@ -108,6 +108,17 @@ class Objects:
 
     def list(self, resource: AnyResource, namespace: str, query: ListQuery = ListQuery()) -> Listed:
         return list_objects(self._store, resource, namespace, query)
+
+    def size(self, resource: AnyResource, namespace: str, name: str) -> int:
+        """Bytes of an object, 0 if there is none."""
+        record = self._store.get(key_of(resource, namespace, name))
+        return 0 if record is None else len(record.value)
+
+    def listed_by_and_by(
+        self, resource: AnyResource, namespace: str, query: ListQuery
+    ) -> Generator[None, None, Listed]:
+        """The same in portions, for whoever has others wait meanwhile."""
+        return listed_by_and_by(self._store, resource, namespace, query)
 
     def watch(self, resource: AnyResource, namespace: str, query: WatchQuery = WatchQuery()) -> RawWatch:
         return Watch(self._store, resource, namespace, query, self._memo, self._departed)

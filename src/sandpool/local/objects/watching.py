@@ -6,6 +6,7 @@ matched, at the revision of the change: the one event that is encoded for its ow
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from sandpool.kube.errors import Unavailable
 from sandpool.local.objects import refusals
 from sandpool.local.objects.document import decode, encoded_at, owning
 from sandpool.local.objects.keys import prefix_of
-from sandpool.local.objects.matching import Matcher, Memo
+from sandpool.local.objects.matching import PORTION, Matcher, Memo
 from sandpool.local.objects.options import WatchQuery
 from sandpool.local.objects.recent import Recent
 from sandpool.local.store.errors import Ahead, StoreClosed
@@ -66,7 +67,11 @@ class Watch:
         self._departed = departed
         self._prefix = prefix_of(resource, namespace)
         self._first: list[RawEvent] = []
-        self.first_size = 0  # bytes of what it begins with, as far as that is not a change
+        self._candidates: tuple[Record, ...] = ()  # for what it begins with: not compared with the selectors yet
+        self._last_of_first: RawEvent | None = None
+        self._in_hand: Revision | None = None  # of the first of those changes that are being looked at
+        self.first_size = 0  # bytes of what it begins with, as far as that is not a change; known when it has settled
+        self.pace: Callable[[], Awaitable[None]] | None = None  # asked before each portion of work
         self._since = query.since or Revision(0)
         self._watcher = self._begin(store, query)
 
@@ -79,16 +84,29 @@ class Watch:
         if query.skip_initial:
             return store.watch(self._prefix, store.revision)
         snapshot = store.scan(self._prefix)
-        self._first = [
-            RawEvent(EventType.ADDED, record.value, record.revision)
-            for record in snapshot.records
-            if self._matcher.everything or self._matches(record)
-        ]
-        self.first_size = sum([len(event.value) + _EACH for event in self._first])
+        self._candidates = snapshot.records
         if query.initial and query.bookmarks:
-            self._first.append(self._mark(snapshot.revision, initial_done=True))
+            self._last_of_first = self._mark(snapshot.revision, initial_done=True)
         self._since = snapshot.revision
         return store.watch(self._prefix, snapshot.revision)
+
+    def settling(self) -> Iterator[None]:
+        """Finds out what it begins with, with a break after each portion of work."""
+        candidates, self._candidates = self._candidates, ()
+        work, everything = 0, self._matcher.everything
+        for record in candidates:
+            if not everything:
+                work += self._matcher.cost(record)
+                if work > PORTION:
+                    work = 0
+                    yield
+                if not self._matches(record):
+                    continue
+            self._first.append(RawEvent(EventType.ADDED, record.value, record.revision))
+        self.first_size = sum([len(event.value) + _EACH for event in self._first])
+        if self._last_of_first is not None:
+            self._first.append(self._last_of_first)
+            self._last_of_first = None
 
     def _resume(self, store: Store, since: Revision) -> Watcher:
         try:
@@ -101,6 +119,9 @@ class Watch:
 
     async def next(self) -> list[RawEvent]:
         """The next events that match, at least one, joined as they came. Gone: this watcher fell behind."""
+        if self._candidates or self._last_of_first is not None:
+            for _ in self.settling():
+                pass
         if self._first:
             events, self._first = self._first, []
             return events
@@ -111,9 +132,22 @@ class Watch:
                 raise refusals.too_old(error.asked, error.oldest) from error
             except StoreClosed as error:
                 raise Unavailable("the server is shutting down: watch again once it is back") from error
-            events = self._events(changes)
+            events = self._events(changes) if self.pace is None else await self._paced(changes, self.pace)
             if events:
                 return events
+
+    async def _paced(self, changes: list[Change], pace: Callable[[], Awaitable[None]]) -> list[RawEvent]:
+        """Many at once, compared with a long selector, take long; and so does one, for thousands of watchers."""
+        events: list[RawEvent] = []
+        step = max(1, PORTION // self._matcher.terms)
+        self._in_hand = changes[0].record.revision
+        try:
+            for at in range(0, len(changes), step):
+                await pace()
+                events += self._events(changes[at : at + step])
+        finally:
+            self._in_hand = None
+        return events
 
     def _events(self, changes: list[Change]) -> list[RawEvent]:
         since = self._since
@@ -144,7 +178,8 @@ class Watch:
     def bookmark(self) -> RawEvent:
         """How far this watcher has come, for a client that may have to resume. Call it between two `next`, or while
         one is waiting; never with events in hand that were not sent yet."""
-        return self._mark(max(self._watcher.revision, self._since))
+        reached = self._watcher.revision if self._in_hand is None else Revision(self._in_hand - 1)
+        return self._mark(max(reached, self._since))
 
     def _mark(self, revision: Revision, *, initial_done: bool = False) -> RawEvent:
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}

@@ -7,7 +7,8 @@ from typing import Self
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._async.data_plane import DataPlane
-from sandpool.sdk._async.links import AnswerLink
+from sandpool.sdk._async.links import HEAD, AnswerLink
+from sandpool.sdk.deadline import after, left
 from sandpool.sdk.errors import RouterError
 from sandpool.sdk.file_errors import file_error
 from sandpool.sdk.values import Change
@@ -47,9 +48,10 @@ class AsyncWatch:
 
     async def read(self, timeout: float | None = None) -> Change | None:
         """The next change; None once it was closed. TimedOut if none happens in time."""
+        deadline = after(timeout)
         while not self._closed:
             link = await self._opened()
-            frame = await link.next(timeout)
+            frame = await link.next(left(deadline))
             if frame is None:
                 await self.close()
                 raise Unreachable(
@@ -71,5 +73,5 @@ class AsyncWatch:
                 self._link = await AnswerLink.open(self._plane, "GET", self._url)
             except RouterError as error:
                 raise file_error(error, self._path) from None
-            await self._link.next()  # it says that it watches
+            await self._link.next(HEAD)  # it says that it watches
         return self._link

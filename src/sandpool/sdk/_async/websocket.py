@@ -12,7 +12,7 @@ from collections import deque
 from sandpool.kube.errors import Unreachable, Unreadable
 from sandpool.sdk._async.line import Line
 from sandpool.sdk._async.transport import Lock
-from sandpool.sdk.deadline import Deadline, after
+from sandpool.sdk.deadline import Deadline, after, left
 from sandpool.wire.websocket import (
     CloseCode,
     Closed,
@@ -61,6 +61,7 @@ class WebSocket:
                 return message
             if self.code is not None:
                 return None
+            left(deadline)  # frames that say nothing may come without end
             data = await self._transport.read(READ, deadline)
             if not data:
                 raise Unreachable("the WebSocket was cut off")
@@ -120,6 +121,7 @@ class WebSocket:
                 while data := await self._transport.read(READ, deadline):
                     if any(isinstance(event, Closed) for event in self._decoder.feed(data)):
                         break
+                    left(deadline)  # nor does whoever goes on talking keep us here
         except (Unreachable, Violation):
             pass
 

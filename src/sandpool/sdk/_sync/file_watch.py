@@ -9,7 +9,8 @@ from typing import Self
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._sync.data_plane import DataPlane
-from sandpool.sdk._sync.links import AnswerLink
+from sandpool.sdk._sync.links import HEAD, AnswerLink
+from sandpool.sdk.deadline import after, left
 from sandpool.sdk.errors import RouterError
 from sandpool.sdk.file_errors import file_error
 from sandpool.sdk.values import Change
@@ -49,9 +50,10 @@ class Watch:
 
     def read(self, timeout: float | None = None) -> Change | None:
         """The next change; None once it was closed. TimedOut if none happens in time."""
+        deadline = after(timeout)
         while not self._closed:
             link = self._opened()
-            frame = link.next(timeout)
+            frame = link.next(left(deadline))
             if frame is None:
                 self.close()
                 raise Unreachable(
@@ -73,5 +75,5 @@ class Watch:
                 self._link = AnswerLink.open(self._plane, "GET", self._url)
             except RouterError as error:
                 raise file_error(error, self._path) from None
-            self._link.next()  # it says that it watches
+            self._link.next(HEAD)  # it says that it watches
         return self._link

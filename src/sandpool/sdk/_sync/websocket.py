@@ -14,7 +14,7 @@ from collections import deque
 from sandpool.kube.errors import Unreachable, Unreadable
 from sandpool.sdk._sync.line import Line
 from sandpool.sdk._sync.transport import Lock
-from sandpool.sdk.deadline import Deadline, after
+from sandpool.sdk.deadline import Deadline, after, left
 from sandpool.wire.websocket import (
     CloseCode,
     Closed,
@@ -63,6 +63,7 @@ class WebSocket:
                 return message
             if self.code is not None:
                 return None
+            left(deadline)  # frames that say nothing may come without end
             data = self._transport.read(READ, deadline)
             if not data:
                 raise Unreachable("the WebSocket was cut off")
@@ -122,6 +123,7 @@ class WebSocket:
                 while data := self._transport.read(READ, deadline):
                     if any(isinstance(event, Closed) for event in self._decoder.feed(data)):
                         break
+                    left(deadline)  # nor does whoever goes on talking keep us here
         except (Unreachable, Violation):
             pass
 

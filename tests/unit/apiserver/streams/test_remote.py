@@ -42,7 +42,7 @@ def test_how_it_ended() -> None:
 
 
 async def test_an_inbox_holds_back_whoever_feeds_it() -> None:
-    inbox = Inbox(10)
+    inbox = Inbox(10, lambda size: None)
     inbox.put(b"x" * 11)
     waiting = asyncio.create_task(inbox.room())
     await asyncio.sleep(0)
@@ -57,9 +57,9 @@ async def test_an_inbox_holds_back_whoever_feeds_it() -> None:
 
 
 async def test_an_inbox_that_nobody_reads_holds_nothing() -> None:
-    inbox = Inbox(10)
+    inbox = Inbox(10, lambda size: None)
     inbox.put(b"x" * 11)
-    waiting, reading = asyncio.create_task(inbox.room()), asyncio.create_task(Inbox(1).read())
+    waiting, reading = asyncio.create_task(inbox.room()), asyncio.create_task(Inbox(1, lambda size: None).read())
     inbox.discard()
     inbox.put(b"x" * 11)
     await waiting

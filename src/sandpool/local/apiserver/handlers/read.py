@@ -11,9 +11,9 @@ from sandpool.local.apiserver.exchange import Exchange
 from sandpool.local.apiserver.negotiate import Form
 from sandpool.local.apiserver.query import list_query, revision
 from sandpool.local.apiserver.render import list_parts, one, pretty
-from sandpool.local.apiserver.sending import EACH, Sending
+from sandpool.local.apiserver.sending import EACH, LONG, Sending
 from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.options import Listed
+from sandpool.local.objects.options import Listed, ListQuery
 from sandpool.local.objects.refusals import too_large
 
 
@@ -35,9 +35,26 @@ class Reads:
         return Answer(one(record.value, form, call.resource, call.params, self._now))
 
     async def list(self, call: Call) -> Reply:
-        form = call.form
-        listed = self._objects.list(call.resource, call.namespace, list_query(call.params))
+        form, query = call.form, list_query(call.params)
+        if query.labels or query.fields:
+            listed = await self._selected(call, query)
+        else:
+            listed = self._objects.list(call.resource, call.namespace, query)
         return listing(call, listed, form, self._now(), self._sending, refuse=True)
+
+    async def _selected(self, call: Call, query: ListQuery) -> Listed:
+        """Understanding a selector takes long if it is long, and comparing it with all objects takes long if they are many."""
+        turn, tenant = self._sending.turns.take, call.user.tenant
+        if len(query.labels) + len(query.fields) > LONG:
+            await turn(tenant)
+        portions = self._objects.listed_by_and_by(call.resource, call.namespace, query)
+        while True:
+            try:
+                next(portions)
+            except StopIteration as end:
+                listed: Listed = end.value
+                return listed
+            await turn(tenant)
 
 
 def listing(call: Call, listed: Listed, form: Form, now: datetime, sending: Sending, *, refuse: bool) -> Reply:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -22,10 +23,16 @@ from sandpool.local.apiserver.exchange import LARGE, Exchange
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import integer, watch_query
 from sandpool.local.apiserver.render import event_shape
-from sandpool.local.apiserver.sending import Sending
+from sandpool.local.apiserver.sending import LONG, Sending
 from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
+from sandpool.local.objects.options import WatchQuery
+from sandpool.loop.portions import EACH
 from sandpool.loop.shares import Decision, Revoke, Shares
+from sandpool.loop.turns import BYTES
 from sandpool.telemetry.metrics import Metrics
+
+MANY: Final = 64
+"""Watches of one tenant beyond which each further one tells of a change when it is the tenant's turn."""
 
 Shape = Callable[[bytes], bytes]
 Send = Callable[[bytes], Awaitable[None]]
@@ -61,13 +68,19 @@ class Watches:
         shape = event_shape(form, call.resource, call.params, self._now)
         seconds = integer(call.params, "timeoutSeconds")
         tenant = call.user.tenant
+        watch = await self._selecting(call, query) if query.labels or query.fields else None
         verdict = self.shares.ask(tenant)
         if self._closing or verdict is Decision.REFUSE:
+            if isinstance(watch, RawWatch):
+                watch.close()
             raise TooManyRequests(self._words(tenant), retry_after=1)
-        try:
-            watch: RawWatch | Gone = self._objects.watch(call.resource, call.namespace, query)
-        except Gone as error:
-            watch = error
+        if watch is None:
+            watch = self._begun(call, query)
+        if isinstance(watch, RawWatch):
+            for _ in watch.settling():
+                pass
+            if watch.pace is None and self.shares.held.get(tenant, 0) >= MANY:
+                watch.pace = partial(self.sending.turns.take, tenant, EACH)
         if isinstance(watch, RawWatch) and watch.first_size > PIECE:
             try:
                 self.sending.check(tenant, watch.first_size)
@@ -79,6 +92,30 @@ class Watches:
         timeout = float(seconds) if seconds is not None and seconds > 0 else self._some_time()
         every = self._limits.bookmark_every if query.bookmarks else None
         return WatchReply(self, watch, shape, timeout, every, call.resource.group_resource, tenant)
+
+    def _begun(self, call: Call, query: WatchQuery) -> RawWatch | Gone:
+        try:
+            return self._objects.watch(call.resource, call.namespace, query)
+        except Gone as error:
+            return error
+
+    async def _selecting(self, call: Call, query: WatchQuery) -> RawWatch | Gone:
+        """One with a selector, whose work is done in turns."""
+        turn, tenant = self.sending.turns.take, call.user.tenant
+        if len(query.labels) + len(query.fields) > LONG:
+            await turn(tenant)
+        watch = self._begun(call, query)
+        if isinstance(watch, Gone):
+            return watch
+        try:
+            for _ in watch.settling():
+                await turn(tenant)
+        except BaseException:
+            watch.close()
+            raise
+        if tenant:
+            watch.pace = partial(turn, tenant, BYTES // 16)
+        return watch
 
     def _some_time(self) -> float:
         """Not all at once: watches that began together shall not all come back together."""

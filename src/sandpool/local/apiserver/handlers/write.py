@@ -14,6 +14,7 @@ from sandpool.local.admission.duplicates import duplicate_fields
 from sandpool.local.apiserver.answer import Answer, Reply, encoded, warnings
 from sandpool.local.apiserver.body import JSON_TYPES, Malformed, decode, decode_object, go_type, unrecognized
 from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.exchange import SMALL
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.negotiate import Form
 from sandpool.local.apiserver.query import write_options
@@ -21,6 +22,7 @@ from sandpool.local.apiserver.render import one
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import WriteOptions, Written
 from sandpool.local.objects.strategy import strategy_of
+from sandpool.loop.turns import BYTES
 from sandpool.model import binding
 from sandpool.model.patches import Patch, PatchType
 from sandpool.model.resource import Resource
@@ -56,10 +58,20 @@ class Writes:
         form, kind = call.form, patch_type(call.media, call.resource)
         options = write_options(call.params, "PatchOptions", call.user.tenant)
         body = await call.exchange.read(self._limits.body)
-        patch = decode_patch(kind, body, self._limits.depth)
         info = call.info
+        if call.user.tenant:
+            await self._weighed(call, body)
+        patch = decode_patch(kind, body, self._limits.depth)
         written = await self._objects.patch(call.resource, call.namespace, info.name, patch, options, info.subresource)
         return self._reply(call, form, written, 201 if written.created else 200, ())
+
+    async def _weighed(self, call: Call, body: bytes) -> None:
+        """What a short patch costs is known by what it is applied to, or not at all if it copies what it has copied."""
+        size = self._objects.size(call.resource, call.namespace, call.info.name)
+        if b'"copy"' in body or b'"move"' in body or b"\\" in body:
+            await call.exchange.in_turn(BYTES)
+        elif size > SMALL:
+            await call.exchange.in_turn(size)
 
     async def bind(self, call: Call) -> Reply:
         options = write_options(call.params, "CreateOptions", call.user.tenant)

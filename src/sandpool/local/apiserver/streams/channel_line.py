@@ -22,8 +22,8 @@ class ChannelLine:
         self._protocol = protocol
         self._options = options
         self._decoder = ChannelDecoder(protocol)
-        self._stdin = Inbox(limits.held)
-        self._resize = Inbox(limits.held)
+        self._stdin = Inbox(limits.held, socket.charge)
+        self._resize = Inbox(limits.held, socket.charge)
 
     async def pump(self) -> None:
         while (pieces := await self._socket.receive()) is not None:

@@ -7,6 +7,7 @@ half-closed; the client ends all by leaving, and the server when every connectio
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from sandpool.local.apiserver.streams.channels import MOST, ChannelDecoder, Part, message
 from sandpool.local.apiserver.streams.forward import Dial
@@ -24,10 +25,10 @@ from sandpool.wire.websocket import Violation
 class _Port:
     """One port's channels. A Peer."""
 
-    def __init__(self, forward: ChannelForward, channel: int, held: int) -> None:
+    def __init__(self, forward: ChannelForward, channel: int, held: int, charge: Callable[[int], object]) -> None:
         self._forward = forward
         self._channel = channel
-        self.inbox = Inbox(held)
+        self.inbox = Inbox(held, charge)
 
     async def read(self) -> bytes:
         return await self.inbox.read()
@@ -58,7 +59,7 @@ class ChannelForward:
         self._dial = dial
         self._limits = limits
         self._decoder = ChannelDecoder(protocol)
-        self._ports = [_Port(self, 2 * index, limits.held) for index in range(len(ports))]
+        self._ports = [_Port(self, 2 * index, limits.held, socket.charge) for index in range(len(ports))]
 
     async def serve(self, pipe: Pipe) -> None:
         try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 class Inbox:
-    def __init__(self, limit: int) -> None:
+    """`charge` hears of every byte that comes to be held, and of every one that is not any more."""
+
+    def __init__(self, limit: int, charge: Callable[[int], object]) -> None:
         self._limit = limit
-        self._chunks: list[bytes] = []
-        self._held = 0
+        self._charge = charge
+        self._held = bytearray()  # one, however small the pieces are that it comes in
         self._ended = False
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -19,10 +22,10 @@ class Inbox:
         """After `end` nothing is kept any more."""
         if self._ended or not data:
             return
-        self._chunks.append(data)
-        self._held += len(data)
+        self._held += data
+        self._charge(len(data))
         self._filled.set()
-        if self._held > self._limit:
+        if len(self._held) > self._limit:
             self._emptied.clear()
 
     def end(self) -> None:
@@ -32,11 +35,9 @@ class Inbox:
 
     def discard(self) -> None:
         """Nobody will read any more."""
-        self._chunks.clear()
-        self._held = 0
+        self._take()
         self._ended = True
         self._filled.set()
-        self._emptied.set()
 
     @property
     def full(self) -> bool:
@@ -48,13 +49,16 @@ class Inbox:
 
     async def read(self) -> bytes:
         """All that is there, once there is something; empty at the end."""
-        while not self._chunks:
+        while not self._held:
             if self._ended:
                 return b""
             self._filled.clear()
             await self._filled.wait()
-        data = self._chunks.pop() if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
-        self._held = 0
+        return self._take()
+
+    def _take(self) -> bytes:
+        data = bytes(self._held)
+        self._held.clear()
+        self._charge(-len(data))
         self._emptied.set()
         return data

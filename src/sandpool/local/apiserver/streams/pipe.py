@@ -1,7 +1,8 @@
 """A connection after its upgrade: bytes both ways, as fast as the slower side lets them pass.
 
 `apiserver/connection.py` feeds it; the protocols above read and write it. What a client does not read stays with whoever writes;
-what nobody here reads stays with the client.
+what nobody here reads stays with the client. Tenants pass their bytes in turn, so that no number of streams, and no frames of one byte each, keep
+others from being served; and what streams hold between client and sandbox counts for their tenant.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import select
 from collections import deque
+from collections.abc import Awaitable
 from typing import Final, Protocol
+
+from sandpool.loop.portions import EACH, Portions
 
 UNREAD: Final = 256 * 1024
 """Bytes that wait here before the client is not read on."""
@@ -42,6 +46,14 @@ class Wire(Protocol):
         """Waits only if very much is unread already: for what is owed for a frame of the client's."""
         ...
 
+    def found(self, frames: int) -> None:
+        """How many frames were in what was read last, so that the next portion is cut accordingly."""
+        ...
+
+    def charge(self, size: int) -> None:
+        """Bytes that were read and are held on to; negative when they are not any more. Whose tenant holds too much is cut off."""
+        ...
+
     async def sign_of_life(self) -> None:
         """Lets a client that waits for one know that we are there."""
         ...
@@ -64,17 +76,35 @@ class Flow(Protocol):
     def resume_reading(self) -> None: ...
 
 
+class Ground(Protocol):
+    """The part of the connection that is used here: what its tenant shares with others."""
+
+    @property
+    def flow(self) -> Flow: ...
+
+    def turn(self, size: int) -> Awaitable[None]: ...
+
+    def hold(self, size: int) -> bool:
+        """Counts bytes that wait for somebody; False if they are too many, and were not counted."""
+        ...
+
+
 class Pipe:
-    def __init__(self, transport: asyncio.Transport, flow: Flow, answers: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, ground: Ground, answers: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._transport = transport
-        self._flow = flow
+        self._ground = ground
+        self._flow = ground.flow
         self._answers = answers
         self._loop = loop
+        self._portions = Portions()
+        self._charged = 0
         self._chunks: deque[bytes] = deque()
         self._held = 0
         self._gone = asyncio.Event()
         self._news = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._writing = asyncio.Lock()
         self.stirred = loop.time()  # when bytes last passed, either way
 
     # The connection's side.
@@ -91,6 +121,8 @@ class Pipe:
 
     def end(self) -> None:
         """The client has left, or the server stops."""
+        if not self._gone.is_set():
+            self._ground.hold(-self._charged)
         self._gone.set()
         self._news.set()
 
@@ -106,11 +138,28 @@ class Pipe:
                 return b""
             self._news.clear()
             await self._news.wait()
+        size = self._portions.cut(len(self._chunks[0]))
+        await self._ground.turn(self._portions.weight)
         data = self._chunks.popleft()
-        self._held -= len(data)
+        if size < len(data):
+            self._chunks.appendleft(data[size:])
+            data = data[:size]
+        self._held -= size
         if self._held <= UNREAD // 2 and not self._gone.is_set():
             self._flow.resume_reading()
         return data
+
+    def found(self, frames: int) -> None:
+        self._portions.found(frames)
+
+    def charge(self, size: int) -> None:
+        if self._gone.is_set():
+            return
+        if self._ground.hold(size):
+            self._charged += size
+        else:
+            self.end()
+            self._transport.abort()
 
     async def gone(self) -> None:
         """Waits until the client has left, as far as that is known; see `hung_up`."""
@@ -127,7 +176,8 @@ class Pipe:
         return bool(asked.poll(0))
 
     async def write(self, data: bytes) -> None:
-        async with self._turn:  # else all who wait would write at once when there is room for one
+        await self._ground.turn(EACH + len(data))
+        async with self._writing:  # else all who wait would write at once when there is room for one
             if self._flow.write_paused:
                 await self._flow.drain()
             self._send(data)

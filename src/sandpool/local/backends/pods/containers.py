@@ -42,6 +42,7 @@ async def begin_container(
         image = await parts.images.take(
             spec.image,
             holder=workload.uid,
+            tenant=workload.key.namespace,
             policy=spec.image_pull_policy,
             credentials=workload.credentials,
             progress=progress,

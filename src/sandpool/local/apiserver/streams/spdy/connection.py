@@ -27,11 +27,18 @@ from sandpool.local.apiserver.streams.spdy.session import (
 class Stream:
     """One stream that the client opened. Reading it tells the client that it may send more."""
 
-    def __init__(self, connection: Connection, number: int, headers: Mapping[str, str], held: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        number: int,
+        headers: Mapping[str, str],
+        held: int,
+        charge: Callable[[int], object],
+    ) -> None:
         self._connection = connection
         self.number = number
         self.headers = headers
-        self.inbox = Inbox(held)
+        self.inbox = Inbox(held, charge)
         self.dropped = asyncio.Event()  # the client wants nothing more of it, or has left
 
     async def read(self) -> bytes:
@@ -70,7 +77,9 @@ class Connection:
         """Until the client leaves. What it left half done looks as if it had ended it."""
         try:
             while data := await self._wire.read():
-                touched = self._take_in(self._session.receive(data))
+                events = self._session.receive(data)
+                self._wire.found(self._session.frames)
+                touched = self._take_in(events)
                 await self._flush()
                 for stream in touched:
                     if stream.inbox.full:
@@ -87,7 +96,7 @@ class Connection:
         touched: dict[int, Stream] = {}
         for event in events:
             if isinstance(event, Opened):
-                stream = Stream(self, event.stream, event.headers, self._limits.held)
+                stream = Stream(self, event.stream, event.headers, self._limits.held, self._wire.charge)
                 self._streams[event.stream] = stream
                 self._opened(stream)
             elif isinstance(event, Pinged):

@@ -101,13 +101,16 @@ class Session:
         self._all = _Stream(WINDOW)
         self._out = bytearray()
         self._pings = 0
+        self.frames = 0  # in what was received last
 
     # What the client sends.
 
     def receive(self, data: bytes) -> list[Event]:
         """Broken ends the session."""
         events: list[Event] = []
-        for frame in self._decoder.feed(data):
+        frames = self._decoder.feed(data)
+        self.frames = len(frames)
+        for frame in frames:
             if isinstance(frame, DataPiece):
                 self._data(frame, events)
             else:

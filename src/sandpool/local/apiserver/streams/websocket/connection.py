@@ -28,6 +28,12 @@ class WebSocket:
     def writable(self) -> bool:
         return self._pipe.writable
 
+    def found(self, frames: int) -> None:
+        self._pipe.found(frames)
+
+    def charge(self, size: int) -> None:
+        self._pipe.charge(size)
+
     async def receive(self) -> list[Piece] | None:
         """What came together; None when the client has left, by a close frame or without, or broke the protocol."""
         data = b"" if self._left else await self._pipe.read()
@@ -38,6 +44,7 @@ class WebSocket:
         except Violation as violation:
             await self.close(violation.code, violation.why)
             return None
+        self._pipe.found(len(events))
         for event in events:
             if isinstance(event, Ping) and self.writable:  # one that does not read does not wait for an answer
                 await self._quietly(frame(Opcode.PONG, event.data))
@@ -93,6 +100,12 @@ class Tunnel:
 
     async def write(self, data: bytes) -> None:
         await self._socket.send(data)
+
+    def found(self, frames: int) -> None:
+        self._socket.found(frames)
+
+    def charge(self, size: int) -> None:
+        self._socket.charge(size)
 
     async def answer(self, data: bytes) -> None:
         await self._socket.answer(data)
