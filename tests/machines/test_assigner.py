@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.assigner import AGAIN, Assigner
 from sandpool.controllers.assigner.facts import Claimant, Cold, Member, Pool, Standing, Take, Wait, Why, Woken, standing
+from sandpool.controllers.assigner.line import State
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pool import UpdateStrategyType
 
@@ -25,6 +26,10 @@ SOME_POOL = st.sampled_from([MAIN] * 5 + POOLS[1:])
 STRATEGIES = st.sampled_from(UpdateStrategyType)
 RARELY = st.sampled_from([False] * 7 + [True])
 OFFERED = (Standing.READY, Standing.LAST_CHOICE)
+
+
+def a_claim(uid: Uid) -> Claimant:
+    return Claimant(uid, Key("a", uid), (uid,))
 
 
 class AssignerMachine(RuleBasedStateMachine):
@@ -41,8 +46,9 @@ class AssignerMachine(RuleBasedStateMachine):
         self.draining: set[str] = set()
         self.withdrawn: set[Uid] = set()
         self.held: dict[Uid, Uid] = {}  # claim to member
-        self.line: list[tuple[Uid, Uid]] = []  # claim and pool, oldest first
-        self.called: set[Uid] = set()  # woken and has not asked since
+        self.line: dict[
+            Uid, tuple[Uid, State]
+        ] = {}  # claim to pool and state; the oldest is the one of the lowest number
         self.put_pool(MAIN, strategy, False, True)
         for uid, (is_ready, is_stale), node in zip(MEMBERS, ready, nodes, strict=False):
             self.put_member(uid, MAIN, node, is_ready, is_stale, False, "a")
@@ -59,27 +65,38 @@ class AssignerMachine(RuleBasedStateMachine):
         held = set(self.held.values())
         return [u for u, m in self.members.items() if m.pool == pool and u not in held and self.standing(u) in wanted]
 
-    def waiting(self, pool: Uid) -> list[Uid]:
-        return [claim for claim, its in self.line if its == pool]
+    def waiting(self, pool: Uid, *states: State) -> list[Uid]:
+        return sorted(claim for claim, (its, state) in self.line.items() if its == pool and state in (states or State))
 
-    def settle(self, *woken: Claimant) -> None:
-        """What a change leads to: the assigner names the claims, the model checks that they are the right ones."""
+    def settle(self, *woken: Claimant, told: Uid | None = None) -> None:
+        """What a change leads to: the assigner names the claims, the model checks that they are the right ones. `told`: the claim that
+        is told otherwise, by the answer to what it asked."""
         names = [claimant.uid for claimant in woken]
         assert len(names) == len(set(names))
         expected: set[Uid] = set()
-        for pool in {its for _, its in self.line}:
+        for pool in sorted({its for its, _ in self.line.values()}):
             for claim in self.waiting(pool)[: len(self.free(pool, *OFFERED))]:
                 member = self.member_of(claim)
                 self.check_choice(member, self.free(pool, *OFFERED))
                 self.held[claim] = member
-                self.line.remove((claim, pool))
+                del self.line[claim]
                 expected.add(claim)
-            room = len(self.free(pool, Standing.WARMING))
-            outside = set(self.waiting(pool)[room:])
-            assert outside <= self.called | set(names), "whoever has no room is told"
-            expected |= outside & set(names)
-        assert set(names) == expected
-        self.called |= set(names)
+            expected |= set(self.begin(pool))
+        assert set(names) == expected - {told}
+
+    def begin(self, pool: Uid) -> list[Uid]:
+        """Who has no member coming begins to start cold, the oldest of them first."""
+        begun = []
+        facts = self.pools.get(pool)
+        while True:
+            others = len(self.waiting(pool, State.STANDS_BY))
+            covered = max(0, len(self.free(pool, Standing.WARMING)) - others)
+            idle = self.waiting(pool, State.WAITS)
+            if len(idle) <= covered:
+                return begun
+            assert facts is None or facts.replicas < 10, "else not all of them would"
+            self.line[idle[covered]] = (pool, State.BEGUN)
+            begun.append(idle[covered])
 
     def member_of(self, claim: Uid) -> Uid:
         found = [member.uid for holder, member in self.assigner.reservations() if holder.uid == claim]
@@ -106,11 +123,13 @@ class AssignerMachine(RuleBasedStateMachine):
             del self.held[claim]
         return losers
 
-    def settle_loss(self, woken: Woken, losers: list[Uid]) -> None:
+    def settle_loss(self, woken: Woken, losers: list[Uid], pool: Uid) -> None:
+        """Whoever lost what was reserved for it is back in line."""
         names = [claimant.uid for claimant in woken]
         assert set(losers) <= set(names)
-        self.called |= set(losers)
-        self.settle(*(claimant for claimant in woken if claimant.uid not in losers))
+        for claim in losers:
+            self.line[claim] = (pool, State.WAITS)
+        self.settle(*(claimant for claimant in woken if claimant.uid not in losers), told=losers[0] if losers else None)
 
     # The world
 
@@ -130,7 +149,7 @@ class AssignerMachine(RuleBasedStateMachine):
         member = Member(uid, Key(namespace, uid), pool, node, ready, stale, leaving)
         losers = self.lose(uid) if old is not None and old.pool != pool else []
         self.members[uid] = member
-        self.settle_loss(self.assigner.put_member(member), losers)
+        self.settle_loss(self.assigner.put_member(member), losers, pool if old is None else old.pool)
 
     @rule(uid=st.sampled_from(MEMBERS), ready=st.booleans())
     def becomes_ready(self, uid: Uid, ready: bool) -> None:
@@ -140,8 +159,9 @@ class AssignerMachine(RuleBasedStateMachine):
 
     @rule(uid=st.sampled_from(MEMBERS), taker=st.none() | st.sampled_from(CLAIMS))
     def drop_member(self, uid: Uid, taker: Uid | None) -> None:
+        pool = self.members[uid].pool if uid in self.members else MAIN
         losers = [claim for claim in self.lose(uid) if claim != taker]
-        self.settle_loss(self.assigner.drop_member(uid, taker), losers)
+        self.settle_loss(self.assigner.drop_member(uid, taker), losers, pool)
 
     @rule(
         uid=SOME_POOL,
@@ -190,18 +210,28 @@ class AssignerMachine(RuleBasedStateMachine):
         for claim in CLAIMS:
             self.acquire(claim, pool, 100.0)
 
-    @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL, patience=st.sampled_from([0.0, 2.0, 100.0]))
-    def acquire(self, claim: Uid, pool: Uid, patience: float) -> None:
-        self.called.discard(claim)
-        before = {its for asking, its in self.line if asking == claim}
+    @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL, begun=RARELY)
+    def line_up(self, claim: Uid, pool: Uid, begun: bool) -> None:
+        known = claim in self.held or claim in self.line
+        woken = self.assigner.line_up(a_claim(claim), pool, begun=begun)
+        facts = self.pools.get(pool)
+        if known or facts is None or facts.leaving:
+            assert woken is None
+            return
+        assert woken is not None
+        self.line[claim] = (pool, State.BEGUN if begun else State.WAITS)
+        self.settle(*woken)
+
+    @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL, patience=st.sampled_from([0.0, 2.0, 100.0]), begun=RARELY)
+    def acquire(self, claim: Uid, pool: Uid, patience: float, begun: bool = False) -> None:
+        before = {self.line[claim][0]} if claim in self.line else set()
         if claim in self.held:
             before.add(self.members[self.held[claim]].pool)
-        served = False
         if before and before != {pool}:
             self.give_up(claim)
         facts = self.pools.get(pool)
         deadline = self.now + timedelta(seconds=patience)
-        decision = self.assigner.acquire(Claimant(claim, Key("a", claim)), pool, self.now, deadline)
+        decision = self.assigner.acquire(a_claim(claim), pool, self.now, deadline, begun=begun)
         assert claim not in [claimant.uid for claimant in decision.woken]
         if facts is None or facts.leaving:
             assert decision == Cold(Why.NO_POOL, decision.woken)
@@ -213,50 +243,53 @@ class AssignerMachine(RuleBasedStateMachine):
             assert decision.member == self.members[self.held[claim]]
             self.settle(*decision.woken)
             return
+        self.held.pop(claim, None)
+        self.line[claim] = (pool, State.BEGUN if begun or self.keeps_on(claim, pool) else State.WAITS)
+        self.settle(*decision.woken, told=claim)
         if claim in self.held:
-            served = True
-            del self.held[claim]
-        free = self.free(pool, *OFFERED)
-        if free:
             assert isinstance(decision, Take), "what is ready is taken at once"
-            self.check_choice(decision.member.uid, free)
-            self.held[claim] = decision.member.uid
-        elif patience == 0:
-            assert decision == Cold(Why.TOO_LATE, decision.woken)
-            self.give_up(claim)
-        else:
-            self.expect_line(claim, pool, served, decision, deadline)
-        self.settle(*decision.woken)
-
-    def expect_line(self, claim: Uid, pool: Uid, served: bool, decision: object, deadline: datetime) -> None:
-        room = len(self.free(pool, Standing.WARMING))
-        line = self.waiting(pool)
-        if claim not in line:
-            line = [claim, *line] if served else [*line, claim]
-        if line.index(claim) < room:
-            assert isinstance(decision, Wait)
-            assert decision.until == deadline
-            if (claim, pool) not in self.line:
-                self.line.insert(0 if served else len(self.line), (claim, pool))
-        else:
+            assert decision.member.uid == self.held[claim]
+        elif self.line[claim][1] is State.BEGUN:
             assert isinstance(decision, Cold)
             assert decision.why is Why.NONE_WARMING
-            self.give_up(claim)
+        elif patience == 0 and not self.moving(pool):
+            assert isinstance(decision, Cold)
+            assert decision.why is Why.TOO_LATE
+            self.line[claim] = (pool, State.BEGUN)
+        else:
+            assert isinstance(decision, Wait)
+            assert decision.until == (deadline if patience else self.now + timedelta(seconds=AGAIN))
+
+    def keeps_on(self, claim: Uid, pool: Uid) -> bool:
+        """Whether it was told to begin, and there is still no member coming for it."""
+        if self.line.get(claim) != (pool, State.BEGUN):
+            return False
+        older = [one for one in self.waiting(pool, State.WAITS) if one < claim]
+        return len(older) >= len(self.free(pool, Standing.WARMING)) - len(self.waiting(pool, State.STANDS_BY))
+
+    def moving(self, pool: Uid) -> bool:
+        """The clock that measures stands still here: a member that ever became ready did so just now."""
+        house = self.assigner._houses.get(pool)
+        return house is not None and house.tempo.last is not None
 
     def give_up(self, claim: Uid) -> None:
         self.held.pop(claim, None)
-        self.line = [(asking, its) for asking, its in self.line if asking != claim]
+        self.line.pop(claim, None)
 
     @rule(claim=st.sampled_from(CLAIMS), pool=SOME_POOL)
     def stand_by(self, claim: Uid, pool: Uid) -> None:
-        busy = claim in self.held or any(asking == claim for asking, _ in self.line)
-        woken = self.assigner.stand_by(Claimant(claim, Key("a", claim)), pool)
-        if busy or pool not in self.pools:
+        elsewhere = claim in self.held or self.line.get(claim, (pool, None))[0] != pool
+        woken = self.assigner.stand_by(a_claim(claim), pool)
+        if elsewhere or pool not in self.pools:
             assert woken == ()
             return
-        self.called.add(claim)  # that it may have no room is nothing that it need be told
-        self.line.append((claim, pool))
+        self.line[claim] = (pool, State.STANDS_BY)
         self.settle(*woken)
+
+    @rule(claim=st.sampled_from(CLAIMS))
+    def started(self, claim: Uid) -> None:
+        self.give_up(claim)
+        self.settle(*self.assigner.started(claim))
 
     @rule(claim=st.sampled_from(CLAIMS))
     def commit(self, claim: Uid) -> None:
@@ -275,7 +308,6 @@ class AssignerMachine(RuleBasedStateMachine):
     @rule(claim=st.sampled_from(CLAIMS))
     def forget(self, claim: Uid) -> None:
         self.give_up(claim)
-        self.called.discard(claim)
         self.settle(*self.assigner.forget(claim))
 
     @precondition(lambda self: self.members or self.pools)
@@ -321,6 +353,12 @@ class AssignerMachine(RuleBasedStateMachine):
             assert counts.waiting == len(self.waiting(pool))
             assert counts.reserved == sum(self.members[uid].pool == pool for uid in self.held.values())
             assert not (counts.ready and counts.waiting), "nobody waits beside a member that is free"
+            for place, claim in enumerate(self.waiting(pool)):
+                turn = self.assigner.turn(claim)
+                assert turn is not None
+                assert turn[0] == place, "the oldest first, whoever asked first"
+        wanted = [pool for pool, facts in self.pools.items() if not facts.leaving and facts.template_known]
+        assert self.assigner.pressed == any(self.waiting(pool) for pool in wanted)
 
     def teardown(self) -> None:
         if not hasattr(self, "assigner"):
@@ -333,8 +371,7 @@ class AssignerMachine(RuleBasedStateMachine):
             self.assigner.drop_pool(pool)
         for node in NODES:
             self.assigner.drain(node, False)
-        left = [getattr(self.assigner, name) for name in vars(self.assigner)]
-        assert not any(left), f"something is kept of what is gone: {left}"
+        assert self.assigner.empty, "something is kept of what is gone"
 
 
 AssignerMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)

@@ -117,6 +117,7 @@ async def serve(
             _controllers(options, config),
             elector,
             extensions=options.extensions,
+            lanes=apis.work.gate,
         )
         health = Health(made.parts.reflectors, elector, clock.monotonic)
         async with _pages(options, made.metrics, health, telling.story):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ from sandpool.kube.lanes import LaneGate
 from sandpool.kube.narrated import Narrated
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
-from sandpool.loop.controller import Limits
+from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.lease import Elector
 from sandpool.loop.manager import Parts
@@ -42,6 +42,7 @@ from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.container_defaults import STANDARD, ContainerDefaults
 from sandpool.model.core import NetworkPolicy, PersistentVolumeClaim, Service
+from sandpool.model.metadata import Key
 from sandpool.model.pod import Node, Pod
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
@@ -151,12 +152,15 @@ def assemble(
     *,
     namespace: str = "",
     gate: LaneGate | None = None,
+    lanes: LaneGate | None = None,
     leading: Callable[[], bool] = lambda: True,
 ) -> Controllers:
     """`random` makes the names of members and spreads retries; give it a seed and the same run repeats. With a `namespace`
-    they see that one only. `gate` is for an Api that has none of its own; `leading` says whether this process is the one
+    they see that one only. `gate` is for an Api that has none of its own, `lanes` is its own; `leading` says whether this process is the one
     that acts, and so the one that counts."""
-    caches, assigner = Caches.of_tracked() if options.tracked_only else Caches(), Assigner()
+    caches = Caches.of_tracked() if options.tracked_only else Caches()
+    prompt = options.pool.refill_rate <= 0 and options.pool.replenish_delay <= 0
+    assigner = Assigner(clock.monotonic, prompt=prompt)
     tracer = in_context(telling.tracer, caches.claims, caches.sandboxes, caches.pools, caches.templates)
     telling = replace(telling, tracer=tracer)
     measures = Measures(
@@ -169,6 +173,7 @@ def assemble(
     rush = Rush()
     for shares in (claim, pool.loop, sandbox.loop, template.loop):
         shares.share(rush)
+    _keep_its_share(assigner, (pool.loop, sandbox.loop), gate or lanes)
     claim.outright.times = measures.times
     tracked = (caches.pods, caches.services) if options.tracked_only else ()
     reflectors = tuple(
@@ -178,6 +183,25 @@ def assemble(
         for cache in caches.all()
     )
     return Controllers(caches, assigner, sandbox, template, pool, claim, reflectors, rush, namespace)
+
+
+def _keep_its_share(assigner: Assigner, refill: Sequence[Controller[Key]], gate: LaneGate | None) -> None:
+    """While claims wait for members, to make these is what they wait for: it does not rest while others are served."""
+
+    def hurried() -> bool:
+        return assigner.pressed
+
+    def look() -> None:
+        for loop in refill:
+            loop.queue.look()
+        if gate is not None:
+            gate.look()
+
+    for loop in refill:
+        loop.queue.hurry(hurried)
+    if gate is not None:
+        gate.hurry(hurried)
+    assigner.hungry = look
 
 
 class _Workshop:

@@ -14,6 +14,7 @@ from typing import Any
 from sandpool.assembly.controllers import ControllerOptions, Controllers, Telling, assemble
 from sandpool.assembly.old_references import tell_of_old_references
 from sandpool.kube.api import Api
+from sandpool.kube.lanes import LaneGate
 from sandpool.loop.clock import Clock
 from sandpool.loop.lease import Elector
 from sandpool.loop.manager import Parts
@@ -41,11 +42,12 @@ def scoped(
     elector: Elector | None,
     *,
     extensions: bool = True,
+    lanes: LaneGate | None = None,
 ) -> Scoped:
-    """No namespaces: all of them. Without `extensions`, sandboxes alone."""
+    """No namespaces: all of them. Without `extensions`, sandboxes alone. `lanes`: those that the Api's writes take."""
     tellings = [replace(telling, metrics=Metrics()) for _ in namespaces] or [telling]
     sets = [
-        assemble(api, clock, random, one, options, namespace=namespace)
+        assemble(api, clock, random, one, options, namespace=namespace, lanes=lanes)
         for namespace, one in zip(namespaces or ("",), tellings, strict=True)
     ]
     each = [_parts(one, extensions) for one in sets]

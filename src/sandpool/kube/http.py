@@ -58,7 +58,7 @@ class HttpApi:
         told: Told = _nobody,
     ) -> None:
         self._transport = transport
-        self._gate = gate
+        self.gate = gate
         self._policy = policy
         self._clock = clock
         self._draw = draw
@@ -66,7 +66,7 @@ class HttpApi:
         self._told = told
 
     def in_lane(self, lane: Lane) -> HttpApi:
-        return HttpApi(self._transport, self._gate, self._policy, self._clock, self._draw, lane, self._told)
+        return HttpApi(self._transport, self.gate, self._policy, self._clock, self._draw, lane, self._told)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -146,7 +146,7 @@ class HttpApi:
         try:
             while True:
                 tries += 1
-                await self._gate.enter(lane, call.writes)
+                await self.gate.enter(lane, call.writes)
                 try:
                     return await attempt()
                 except (TooManyRequests, Refused) as error:
@@ -155,7 +155,7 @@ class HttpApi:
                         raise
                 finally:
                     if call.writes:
-                        self._gate.leave(lane)
+                        self.gate.leave(lane)
                 await self._clock.sleep(wait)
         except BaseException as error:
             outcome = type(error).__name__

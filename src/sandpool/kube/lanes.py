@@ -2,7 +2,8 @@
 
 A server has a fixed rate, so writes in flight are bounded: more at once only makes each wait for all the others. The
 second lane rests while a write of the first is in flight or waits, each request at most `rest` seconds; after that the
-lanes take turns. It never holds more than half of the places, so that the first lane always finds one. Reads need no
+lanes take turns. While what the first lane waits for is made in the second (`hurry`: claims wait, and pools have nothing left), nobody
+rests, and they take turns at once. The second lane never holds more than half of the places, so that the first always finds one. Reads need no
 place. Every request, whatever its lane, takes a token of the rate limit. Within a lane it is first come, first served, but
 what ends something that has begun goes before what begins something (`finishing`): else, in a burst, all would end last.
 """
@@ -84,6 +85,16 @@ class LaneGate:
         self._writes: tuple[deque[_Ticket], deque[_Ticket]] = (deque(), deque())
         self._last = Lane.BACKGROUND  # who went last: when both lanes may go, it is the other's turn
         self._timer: asyncio.TimerHandle | None = None
+        self._hurried: list[Callable[[], bool]] = []
+
+    def hurry(self, hurried: Callable[[], bool]) -> None:
+        """The second lane does not rest while `hurried` says so. Call `look` when it begins to."""
+        self._hurried.append(hurried)
+
+    def look(self) -> None:
+        """Whoever may go now goes."""
+        if self._anybody():
+            self._serve()
 
     @property
     def in_flight(self) -> int:
@@ -176,7 +187,9 @@ class LaneGate:
 
     def _open(self, lane: Lane) -> bool:
         """May a write of this lane go without having rested?"""
-        return self._room(lane) and (lane is Lane.URGENT or not (self._in_flight[0] or self._writes[0]))
+        if not self._room(lane):
+            return False
+        return lane is Lane.URGENT or not (self._in_flight[0] or self._writes[0]) or self._in_a_hurry()
 
     def _room(self, lane: Lane) -> bool:
         if self._in_flight[0] + self._in_flight[1] >= self._places[0]:
@@ -185,7 +198,10 @@ class LaneGate:
 
     def _rested(self, ticket: _Ticket, now: float) -> bool:
         # The hair is for timers that fire a rounding error early.
-        return now - ticket.arrived >= self._rest - 1e-9
+        return now - ticket.arrived >= self._rest - 1e-9 or self._in_a_hurry()
+
+    def _in_a_hurry(self) -> bool:
+        return any(hurried() for hurried in self._hurried)
 
     def _look_again(self, now: float) -> float | None:
         """Seconds after which somebody may go although nobody left."""

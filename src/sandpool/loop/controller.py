@@ -259,6 +259,8 @@ class Controller(Generic[K]):
         self.queue.done(key, settled=True)
         if done.again_at is None and done.again_after is None:
             return Arm.DONE, "done"
+        if done.unhurried:
+            priority = Priority.SECOND
         if done.again_at is not None:
             self._moments[key] = (done.again_at, priority)
         delay = done.delay(self._clock.now()) or 0.0

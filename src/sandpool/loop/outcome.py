@@ -31,11 +31,12 @@ class Arm(StrEnum):
 class Done:
     """The reconcile did all there was to do now. `again_at` or `again_after` (seconds): when to look again anyway.
     `afterwards`: what somebody waited for is done, and something is left that nobody waits for. The key comes back in the
-    second lane, and that is still the same reconcile: one story, one count."""
+    second lane, and that is still the same reconcile: one story, one count. `unhurried`: nobody waits for that look."""
 
     again_at: datetime | None = None
     again_after: float | None = None
     afterwards: bool = False
+    unhurried: bool = False
 
     def delay(self, now: datetime) -> float | None:
         """Seconds until the earlier of the two; None: not before something changes."""

@@ -3,7 +3,8 @@
 Stingy: a key added again and again before it is taken is handed out once. Exclusive: a key is never with two workers; added
 while it is processed, it is handed out once more afterwards. Delayed: of several delays the earliest counts. Lanes: the
 first goes before the second, but a second lane that waited for `patience` gets every other turn. Queues that share a rush
-(loop/rush.py) rest their second lanes while a first lane of any of them is at work, each key at most for its patience.
+(loop/rush.py) rest their second lanes while a first lane of any of them is at work, each key at most for its patience; none rests while
+the second lane makes what others wait for (`hurry`).
 Only one thread uses it, so there are no locks; every operation costs O(1), or O(log delays) where a delay is involved.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from enum import IntEnum
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
@@ -66,6 +67,7 @@ class Queue(Generic[K]):
         self._closed = False
         self._rush: Rush | None = None
         self._rest: Timer | None = None  # until the second lane has rested
+        self._hurried: Callable[[], bool] | None = None
 
     def __len__(self) -> int:
         """Keys that wait for a worker; delayed ones do not."""
@@ -75,6 +77,14 @@ class Queue(Generic[K]):
         """From now on the second lane rests while the rush lasts. To be called before the first key comes."""
         self._rush = rush
         rush.join(self._calmed)
+
+    def hurry(self, hurried: Callable[[], bool]) -> None:
+        """The second lane does not rest while `hurried` says so: it has every other turn. Call `look` when it begins to."""
+        self._hurried = hurried
+
+    def look(self) -> None:
+        """Whoever rested and need not any more gets a worker."""
+        self._calmed()
 
     def add(self, key: K, priority: Priority = Priority.FIRST, *, after: float = 0.0) -> None:
         """Wants the key processed, `after` seconds from now. Ignored once the queue is shut down."""
@@ -164,6 +174,8 @@ class Queue(Generic[K]):
 
     def _rested(self, now: float) -> bool:
         """Whether the second lane has waited long enough. The hair is for timers that fire a rounding error early."""
+        if self._hurried is not None and self._hurried():
+            return True
         return now - next(iter(self._lanes[1].values())) >= self._patience - 1e-9
 
     def _resting(self, now: float) -> bool:

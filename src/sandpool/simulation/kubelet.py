@@ -1,7 +1,8 @@
 """Nodes, a scheduler and kubelets in one actor: pods are placed, start, become ready or never do, and end when deleted.
 
 It hears of pods by the world's own steps. Its own writes always succeed, but take seeded time, and come in the steps that the
-controllers can tell apart: placed, running without an address or readiness, ready.
+controllers can tell apart: placed, running without an address or readiness, ready. In some seeds only a few start at once, so that claims
+come faster than what they ask for.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _UNREADY = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
 
 
 class Kubelet:
-    def __init__(self, world: World, faults: Faults, chance: Random, nodes: tuple[str, ...]) -> None:
+    def __init__(
+        self, world: World, faults: Faults, chance: Random, nodes: tuple[str, ...], at_once: int = 1_000
+    ) -> None:
         self._world = world
         self._faults = faults
         self._chance = chance
@@ -38,6 +41,7 @@ class Kubelet:
         self._open.set()
         self._stuck: dict[str, Metadata] = {}
         self._addresses = 0
+        self._room = asyncio.Semaphore(at_once)
         self._start = chance.choice((0.2, 1.0, 4.0))
         world.listeners.append(self._heard)
 
@@ -55,7 +59,8 @@ class Kubelet:
         await asyncio.sleep(self._chance.random() * 0.2)
         try:
             await self._place(meta)
-            await asyncio.sleep(self._chance.random() * self._start)
+            async with self._room:
+                await asyncio.sleep(self._chance.random() * self._start)
             if self._faults.strikes(Fault.POD_STUCK):
                 self._stuck[meta.uid] = meta
                 return

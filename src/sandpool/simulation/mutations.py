@@ -7,12 +7,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.facts import Claimant
+from sandpool.controllers.assigner.line import Line
 from sandpool.controllers.assigner.staleness import Staleness
-from sandpool.controllers.claim import handover, settle
+from sandpool.controllers.claim import handover, plan, settle
 from sandpool.controllers.claim.triggers import Triggers
 from sandpool.controllers.pool import removal, supply
 from sandpool.controllers.pool.view import PoolView
 from sandpool.loop.cache import Cache
+from sandpool.loop.queue import Queue
 from sandpool.model.patches import Patch
 
 Change = tuple[Any, str, Callable[[Any], Any]]
@@ -86,6 +89,13 @@ def _without_room(original: Callable[..., int]) -> Callable[..., int]:
     return missing
 
 
+def _youngest(_: Callable[..., Any]) -> Callable[..., Any]:
+    def first(line: Line) -> Claimant | None:
+        return line._entries[line._all[-1]].claimant if line._all else None
+
+    return first
+
+
 async def _nothing(*_: object) -> None:
     """In place of something that would be done."""
 
@@ -103,6 +113,9 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     "lost-creates": ((PoolView, "population", lambda _: property(lambda view: len(view.roster))),),
     "open-transfers": ((handover.Handover, "settle_open", lambda _: _nothing),),
     "granted-news": ((Triggers, "_granted", lambda _: lambda *_: None),),
+    "oldest-first": ((Line, "first", _youngest),),
+    "cold-is-not-final": ((plan, "_may_yet_be_served", lambda _: lambda *_: False),),
+    "refill-share": ((Queue, "hurry", lambda _: lambda *_: None),),
     "second-thoughts": ((Assigner, "offered", lambda _: lambda assigner, claim: True),),
 }
 

@@ -21,6 +21,7 @@ from sandpool.simulation.invariants import knowledge
 from sandpool.simulation.invariants.knowledge import Knowledge
 from sandpool.simulation.invariants.ledger import Ledger
 from sandpool.simulation.invariants.liveness import account
+from sandpool.simulation.invariants.order import Order
 from sandpool.simulation.invariants.outcome import Outcome
 from sandpool.simulation.invariants.population import within_limits
 from sandpool.simulation.invariants.readiness import truthful
@@ -60,6 +61,7 @@ class Referee:
         self._leaders.append(leader)
         self._known[leader.name] = knowledge.follow(leader, self._world.clock.monotonic)
         self._began[leader.name] = self._world.store.revision
+        Order(leader, self._world.clock.monotonic, self.violated)
         self.remark(f"{leader.name} begins")
 
     def asked(self, leader: Leader, who: Author, verb: str, resource: Resource[Any], name: str, namespace: str) -> None:

@@ -69,7 +69,8 @@ class Run:
         places = choose_places(chance)
         remember, pace = chance.choice((40, 400, 20_000)), chance.choice((0.002, 0.01, 0.1))
         await world.open(tuple(place.namespace for place in places.all), places.nodes, remember)
-        kubelet = Kubelet(world, faults, streams.of("kubelet"), places.nodes)
+        capacity = streams.of("capacity")
+        kubelet = Kubelet(world, faults, streams.of("kubelet"), places.nodes, capacity.choice((1, 2, 1_000, 1_000)))
         users = Users(world, places, kubelet, faults, streams.of("users"))
         Meddler(world, faults, streams.of("meddler"))
         operator = Operator(world, faults, streams, pace, self.referee)
@@ -78,6 +79,8 @@ class Run:
             await users.settle_in()
             running = world.spawn(operator.run())
             await asyncio.sleep(streams.of("begin").random() * 4)
+            if capacity.random() < 0.4:
+                world.spawn(users.flood(capacity, effort.seconds / 2))
             await users.work(effort)
             faults.on = False
             await kubelet.recover()

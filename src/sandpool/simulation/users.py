@@ -113,6 +113,17 @@ class Users:
         for _ in range(self._chance.choice((3, 5))):
             await self._claim("", place.namespace, pool)
 
+    async def flood(self, chance: Random, within: float) -> None:
+        """For a while, more claims of one pool than it can have members for."""
+        writes_as(USER)
+        await asyncio.sleep(chance.random() * within)
+        place = chance.choice(self._places.all)
+        pool, pause = chance.choice(place.pools), chance.choice((0.0, 0.1, 0.3))
+        self._faults.happened("more claims than can be served")
+        for _ in range(chance.choice((10, 20))):
+            await self._claim("", place.namespace, pool)
+            await asyncio.sleep(chance.random() * pause)
+
     def _bursts(self, effort: Effort) -> list[tuple[float, str]]:
         moments: list[tuple[float, str]] = []
         while len(moments) < effort.claims:

@@ -62,7 +62,8 @@ class World:
         return await self.api.create(TEMPLATES, body, "default")
 
     async def pool(self, name: str = "p", **spec: Any) -> SandboxWarmPool:
-        return await self.api.create(POOLS, pool_body(name, **spec), "default")
+        """Of no members, unless said otherwise: there is no controller here that would make any."""
+        return await self.api.create(POOLS, pool_body(name, **({"replicas": 0} | spec)), "default")
 
     async def member(self, name: str, pool: str = "p", *, ready: bool = True, node: str = "n1") -> Sandbox:
         """As the pool controller makes it."""
@@ -197,7 +198,8 @@ async def a_claim_cluster(options: Options = Options()) -> AsyncIterator[Life]:
 @asynccontextmanager
 async def a_life(api: FlakyApi, options: Options = Options(), below: Api | None = None) -> AsyncIterator[Life]:
     """`below`: through which the controller calls instead of `api`."""
-    clock, metrics, story, assigner = LoopClock(START), Metrics(), Story(), Assigner()
+    clock, metrics, story = LoopClock(START), Metrics(), Story()
+    assigner = Assigner(clock.monotonic)
     faulty = FaultyApi(below or api)
     counted = CountingApi(faulty)
     stores: list[Cache[Any]] = [Cache(kind) for kind in KINDS]

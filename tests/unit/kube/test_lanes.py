@@ -94,6 +94,22 @@ async def test_but_for_two_seconds_at_most() -> None:
     assert log.when("b") == [2.0]
 
 
+async def test_what_makes_what_is_waited_for_takes_turns_at_once() -> None:
+    gate, hungry = a_gate(width=1, rest=1_000), False
+    gate.hurry(lambda: hungry)
+    log = Log(gate)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(log.write("u", Lane.URGENT, 1))
+        group.create_task(log.write("b", Lane.BACKGROUND, 1))
+        await asyncio.sleep(1.5)
+        assert log.when("b") == []
+        hungry = True
+        gate.look()
+    assert log.when("b") == [2], "the next turn is its own"
+    assert log.when("u") == [0, 1, 3, 4]
+
+
 async def test_alone_the_second_lane_does_not_rest() -> None:
     log = Log(a_gate())
     async with asyncio.TaskGroup() as group:

@@ -38,6 +38,40 @@ def test_a_second_lane_rests_while_a_first_lane_elsewhere_is_at_work() -> None:
     assert taken(pools) == "pool"
 
 
+def test_what_makes_what_is_waited_for_does_not_rest_and_takes_turns() -> None:
+    claims, pools, _ = two_queues()
+    hungry = False
+    pools.hurry(lambda: hungry)
+    claims.add("claim")
+    for number in range(3):
+        pools.add(f"user {number}")
+        pools.add(f"pool {number}", Priority.SECOND)
+    assert taken(pools) == "user 0"
+    assert taken(pools) == "user 1", "nobody waits for what pools make"
+    hungry = True
+    assert [taken(pools) for _ in range(4)] == ["pool 0", "user 2", "pool 1", "pool 2"]
+
+
+async def test_whoever_rests_is_woken_when_its_work_is_waited_for() -> None:
+    clock, rush = LoopClock(START), Rush()
+    queue: Queue[str] = Queue(clock, patience=1_000.0)
+    queue.share(rush)
+    hungry = False
+    queue.hurry(lambda: hungry)
+    rush.began()
+    queue.add("pool", Priority.SECOND)
+    taking = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+    hungry = True
+    queue.look()
+    item = await taking
+    assert item is not None
+    assert item.key == "pool"
+    queue.done("pool")
+    rush.ended()
+
+
 def test_a_key_that_comes_back_is_still_waited_for() -> None:
     claims, pools, _ = two_queues()
     claims.add("claim")

@@ -1,22 +1,22 @@
 """The assigner: which claim gets which warm member. Memory only; the API's own locks decide, this avoids the collisions.
 
-Fed by cache events in any order (`put_member`, `drop_member`, `put_pool`, `drop_pool`, `drain`), asked by claims (`acquire`, then
-`commit` or `release`; `forget` when a claim ends). Pools are known by uid: another pool of the same name is another pool.
-Invariants: a member is reserved for at most one claim; while anybody waits, no member that could be offered is free; not more
-wait inside the line than members are warming. Each call is O(1) for each member or claim that it concerns; none scans a pool.
-Time is an argument, and who should ask again is a return value. A claim is never woken by its own call.
+Fed by cache events in any order (`put_member`, `drop_member`, `put_pool`, `drop_pool`, `drain`), asked by claims (`line_up` when one is
+first heard of, `acquire`, then `commit` or `release`; `forget` when a claim ends). Pools are known by uid: another pool of the same name is another pool.
+Invariants: a member is reserved for at most one claim; while anybody waits, no member that could be offered is free; what becomes ready goes to
+the oldest that waits, also to one that has begun to start cold. Each call costs the same for each member or claim that it concerns; none scans a pool.
+Who should ask again is a return value. `acquire` never names the claim that asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import count
 
+from sandpool.controllers.assigner.books import Books, Request
 from sandpool.controllers.assigner.facts import (
     Claimant,
     Cold,
-    Counts,
     Decision,
     Member,
     Pool,
@@ -25,27 +25,25 @@ from sandpool.controllers.assigner.facts import (
     Wait,
     Why,
     Woken,
-    standing,
 )
 from sandpool.controllers.assigner.house import House, Seat
+from sandpool.controllers.assigner.line import Place, State
 from sandpool.model.metadata import Uid
 
-
-@dataclass(slots=True)
-class _Request:
-    """A claim that stands in line or, with a member, holds a reservation."""
-
-    pool: Uid
-    member: Uid | None = None
+AGAIN, AGAIN_AT_MOST, ASKERS = 10.0, 60.0, 100
+"""Seconds after which a claim that waits asks again though nobody called it, and longer for those behind so many others."""
 
 
-class Assigner:
-    def __init__(self) -> None:
-        self._seats: dict[Uid, Seat] = {}
-        self._houses: dict[Uid, House] = {}
-        self._requests: dict[Uid, _Request] = {}
-        self._on_node: dict[str, dict[Uid, None]] = {}
-        self._draining: set[str] = set()
+class Assigner(Books):
+    """`clock` tells seconds that only grow; it measures how fast members become ready, from when `measuring` is set. `prompt`: pools make
+    new members as soon as others are taken, and nobody slows them down."""
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0, *, prompt: bool = True) -> None:
+        super().__init__(clock)
+        self._prompt = prompt
+        self.measuring = False
+        self.hungry: Callable[[], object] = lambda: None  # called when somebody waits and nobody did before
+        self._numbers = count(1)
 
     # What the caches say
 
@@ -59,19 +57,24 @@ class Assigner:
             woken, seat = self.drop_member(member.uid), None
         if seat is None:
             seat = self._seats[member.uid] = Seat(member)
+            if self.measuring and not member.ready:
+                seat.began = self._houses[member.pool].tempo.begin(self._clock())
             self._house(member.pool).members[member.uid] = None
             self._on_node.setdefault(member.node, {})[member.uid] = None
         elif seat.member.node != member.node:
             self._houses[seat.member.pool].lift(seat)
             self._leave_node(seat.member)
             self._on_node.setdefault(member.node, {})[member.uid] = None
+        if member.ready and not seat.member.ready:
+            self._houses[member.pool].tempo.ended(self._clock(), seat.began)
+            seat.began = None
         seat.member = member
         self._lay(seat)
         return woken + self._serve(member.pool)
 
     def drop_member(self, uid: Uid, taker: Uid | None = None) -> Woken:
         """It is gone, or no longer its pool's: `taker` is the claim that controls it now, if one does. The claim that had
-        reserved it is woken, unless it is the taker: then this is the commit."""
+        reserved it is back in line and woken, unless it is the taker: then this is the commit."""
         seat = self._seats.pop(uid, None)
         if seat is None:
             return ()
@@ -83,9 +86,11 @@ class Assigner:
         woken: Woken = ()
         if holder is not None:
             house.reserved -= 1
-            del self._requests[holder.uid]
-            woken = () if holder.uid == taker else (holder,)
-        return woken + self._serve(pool)
+            request = self._requests.pop(holder.uid)
+            if holder.uid != taker:
+                woken = (holder,)
+                self._join(holder, pool, request.place)
+        return woken + (self._serve(pool) if holder is None else _others(self._serve(pool), holder.uid))
 
     def put_pool(self, pool: Pool) -> Woken:
         """It is there. A change of facts looks at each of its members again."""
@@ -110,47 +115,70 @@ class Assigner:
 
     # What claims ask
 
-    def acquire(self, claimant: Claimant, pool: Uid, now: datetime, deadline: datetime) -> Decision:
+    def line_up(self, claimant: Claimant, pool: Uid, *, begun: bool = False) -> Woken | None:
+        """A claim that was just heard of joins the line, or gets what is ready: whoever asks first, the oldest is served first. Who should
+        ask now, which it may be itself. `begun`: it has begun to start cold. None: the pool has no line for it."""
+        house = self._open(pool, claimant)
+        if house is None or claimant.uid in self._requests:
+            return None
+        self._join(claimant, pool, begun=begun)
+        return self._serve(pool)
+
+    def acquire(
+        self, claimant: Claimant, pool: Uid, now: datetime, deadline: datetime, *, begun: bool = False
+    ) -> Decision:
         """The best that the pool has for this claim. Asked again it answers the same, unless the world has changed: a
-        reservation that went bad is exchanged, a claim that asks another pool than before gives up what it had."""
-        request = self._requests.get(claimant.uid)
+        reservation that went bad is exchanged, a claim that asks another pool than before gives up what it had. `begun`: a
+        sandbox of the claim's own is starting."""
+        claim, place = claimant.uid, None
         woken: Woken = ()
+        request = self._requests.get(claim)
         if request is not None and request.pool != pool:
-            woken, request = self.forget(claimant.uid), None
-        house = self._houses.get(pool)
-        facts = house.facts if house is not None else None
-        if house is None or facts is None or facts.leaving or facts.key.namespace != claimant.key.namespace:
-            return Cold(Why.NO_POOL, woken + self.forget(claimant.uid))
-        served = request is not None and request.member is not None
+            woken, request = self.forget(claim), None
+        house = self._open(pool, claimant)
+        if house is None:
+            return Cold(Why.NO_POOL, woken + self.forget(claim))
         if request is not None and request.member is not None:
             seat = self._seats[request.member]
             if self._judge(seat) in (Standing.READY, Standing.LAST_CHOICE):
                 return Take(seat.member, woken)
-            woken += self.release(claimant.uid)
-        if (best := house.best()) is not None:  # then nobody is in line, and the claim neither
-            return Take(self._reserve(claimant, self._seats[best]), woken)
-        return self._queue(claimant, pool, house, now, deadline, served, woken)
+            woken, place, request = woken + self.release(claim), request.place, None
+        if request is None:
+            if (best := house.best()) is not None:  # then nobody is in line
+                return Take(self._reserve(claimant, self._seats[best], place), woken)
+            self._join(claimant, pool, place, begun=begun)
+        elif begun or house.line.state(claim) is State.STANDS_BY or house.covered(claim, self._clock()):
+            # In the last case: what it was told to begin, and has not begun, is not needed any more.
+            house.line.put(claim, State.BEGUN if begun else State.WAITS, house.tempo.begin(self._clock()))
+        woken += self._serve(pool)
+        return self._advice(claimant, house, now, deadline, _others(woken, claim))
 
     def take_ready(self, claimant: Claimant, pool: Uid) -> Member | None:
-        """For a claim that nobody has heard of yet: a member that is ready now, reserved as by `acquire`, or nothing at all."""
-        house = self._houses.get(pool)
-        facts = house.facts if house is not None else None
-        if house is None or facts is None or facts.leaving or facts.key.namespace != claimant.key.namespace:
-            return None
-        best = house.best()
+        """For a claim that nobody has heard of yet: a member that is ready now, reserved as by `acquire`, or nothing at all. While
+        older ones wait, none is free."""
+        house = self._open(pool, claimant)
+        best = None if house is None else house.best()
         return None if best is None else self._reserve(claimant, self._seats[best])
 
     def stand_by(self, claimant: Claimant, pool: Uid) -> Woken:
-        """The claim cannot start cold either: it joins the line, though perhaps nothing is warming, and is woken when a member
-        has become ready for it."""
-        house = self._houses.get(pool)
-        if house is None or house.facts is None or claimant.uid in self._requests:
+        """The claim cannot start cold either: it stays in line, or joins it, and is woken when a member has become ready for it."""
+        claim, house = claimant.uid, self._houses.get(pool)
+        request = self._requests.get(claim)
+        if house is None or house.facts is None or (request is not None and (request.member or request.pool != pool)):
             return ()
-        house.line.join(claimant)
-        request = self._requests[claimant.uid] = _Request(pool)
-        woken = _others(self._serve(pool), claimant.uid)
-        now = self._requests.get(claimant.uid, request)
-        return woken if now.member is None else (*woken, claimant)
+        if request is None:
+            self._join(claimant, pool)
+        house.line.put(claim, State.STANDS_BY, house.tempo.begin(self._clock()))
+        return self._serve(pool)
+
+    def started(self, claim: Uid) -> Woken:
+        """The claim has its own sandbox, which is ready: what the pool had for it is for others."""
+        request = self._requests.get(claim)
+        if request is not None and request.member is None:
+            house = self._houses[request.pool]
+            if (began := house.line.began(claim)) is not None:
+                house.tempo.ended(self._clock(), began if self.measuring else None)
+        return self.forget(claim)
 
     def commit(self, claim: Uid) -> None:
         """The claim's member is its own now, and no member any more."""
@@ -206,95 +234,77 @@ class Assigner:
         self._lay(seat)
         return self._serve(seat.member.pool)
 
-    def holder(self, member: Uid) -> Claimant | None:
-        seat = self._seats.get(member)
-        return seat.holder if seat is not None else None
-
-    def held_by(self, claim: Uid) -> Member | None:
-        """What is reserved for the claim. One whose last transfer was left open looks at it before it asks again."""
-        request = self._requests.get(claim)
-        return self._seats[request.member].member if request is not None and request.member is not None else None
-
-    def offered(self, claim: Uid) -> bool:
-        """Whether what is reserved for the claim may still be handed out: the world may have changed since it was acquired."""
-        request = self._requests.get(claim)
-        if request is None or request.member is None:
-            return False
-        return self._judge(self._seats[request.member]) in (Standing.READY, Standing.LAST_CHOICE)
-
-    def reservations(self) -> Iterator[tuple[Claimant, Member]]:
-        """For the audit, which may be slow."""
-        for request in self._requests.values():
-            if request.member is not None:
-                seat = self._seats[request.member]
-                assert seat.holder is not None
-                yield seat.holder, seat.member
-
-    def member(self, uid: Uid) -> Member | None:
-        seat = self._seats.get(uid)
-        return seat.member if seat is not None else None
-
-    def members(self) -> Iterator[Member]:
-        """For the audit, too."""
-        for seat in self._seats.values():
-            yield seat.member
-
-    def counts(self, pool: Uid) -> Counts:
-        house = self._houses.get(pool)
-        return Counts() if house is None else house.counts()
-
     # How it is done
 
-    def _queue(
-        self,
-        claimant: Claimant,
-        pool: Uid,
-        house: House,
-        now: datetime,
-        deadline: datetime,
-        served: bool,
-        woken: Woken,
-    ) -> Decision:
-        """Nothing is ready: stay in line, join it, or start cold."""
-        claim = claimant.uid
-        waiting = claim in house.line
-        if now >= deadline:
-            return Cold(Why.TOO_LATE, woken + self.forget(claim))
-        if not waiting and (served or len(house.line) < house.warming):
-            house.line.join(claimant, first=served)
-            self._requests[claim] = _Request(pool)
-            woken += self._serve(pool)
-        if house.line.inside(claim):
-            return Wait(deadline, _others(woken, claim))
-        return Cold(Why.NONE_WARMING, _others(woken + self.forget(claim), claim))
+    def _open(self, pool: Uid, claimant: Claimant) -> House | None:
+        """The pool, if it is there to stay and the claim may have of it."""
+        house = self._houses.get(pool)
+        facts = house.facts if house is not None else None
+        if facts is None or facts.leaving or facts.key.namespace != claimant.key.namespace:
+            return None
+        return house
 
-    def _reserve(self, claimant: Claimant, seat: Seat) -> Member:
+    def _join(self, claimant: Claimant, pool: Uid, place: Place | None = None, *, begun: bool = False) -> None:
+        """Call `_serve` afterwards."""
+        house, now, place = self._houses[pool], self._clock(), place or (claimant.age, next(self._numbers))
+        self._requests[claimant.uid] = Request(pool, place)
+        house.line.join(claimant, place, now)
+        if begun:
+            house.line.put(claimant.uid, State.BEGUN, house.tempo.begin(now))
+
+    def _advice(self, claimant: Claimant, house: House, now: datetime, deadline: datetime, woken: Woken) -> Decision:
+        """For a claim that was in line a moment ago: what has come of it."""
+        claim, at = claimant.uid, self._clock()
+        if (member := self._requests[claim].member) is not None:
+            return Take(self._seats[member].member, woken)
+        if house.line.state(claim) is State.BEGUN:
+            return Cold(Why.NONE_WARMING, woken)
+        if now >= deadline and not house.tempo.moving(at):
+            situation = house.situation(at)
+            if situation.begun < situation.bearable:
+                house.line.put(claim, State.BEGUN, house.tempo.begin(at))
+                return Cold(Why.TOO_LATE, woken)
+        later = min(AGAIN_AT_MOST, AGAIN * (1 + (house.line.place(claim) or 0) // ASKERS))
+        return Wait(deadline if deadline > now else now + timedelta(seconds=later), woken)
+
+    def _reserve(self, claimant: Claimant, seat: Seat, place: Place | None = None) -> Member:
         house = self._houses[seat.member.pool]
         house.lift(seat)
         house.reserved += 1
         seat.holder = claimant
-        self._requests[claimant.uid] = _Request(seat.member.pool, seat.member.uid)
+        place = place or (claimant.age, next(self._numbers))
+        self._requests[claimant.uid] = Request(seat.member.pool, place, seat.member.uid)
         return seat.member
 
     def _serve(self, pool: Uid) -> Woken:
-        """Restores the invariants of one pool after a change: free members go to the oldest who wait, the line fits."""
+        """Restores the invariants of one pool after a change: free members go to the oldest who wait, and whoever is better off
+        with a sandbox of its own begins one."""
         house = self._houses[pool]
-        woken: list[Claimant] = []
-        while len(house.line) and (best := house.best()) is not None:
-            claimant = house.line.pop()
-            assert claimant is not None
-            self._reserve(claimant, self._seats[best])
-            woken.append(claimant)
-        woken += house.line.fit(house.warming)
+        line, woken = house.line, list[Claimant]()
+        if len(line):
+            while (claimant := line.first()) is not None and (best := house.best()) is not None:
+                place = line.place_of(claimant.uid)
+                line.leave(claimant.uid)
+                self._reserve(claimant, self._seats[best], place)
+                woken.append(claimant)
+            now = self._clock()
+            while (claimant := house.begin(now)) is not None:
+                woken.append(claimant)
+        if len(line) or pool in self._hungry:
+            self._feel(pool, house)
         if house.empty:
             del self._houses[pool]
         return tuple(woken)
 
-    def _judge(self, seat: Seat) -> Standing:
-        if seat.withdrawn:
-            return Standing.WITHHELD
-        member = seat.member
-        return standing(member, self._houses[member.pool].facts, member.node in self._draining)
+    def _feel(self, pool: Uid, house: House) -> None:
+        if house.hungry == (pool in self._hungry):
+            return
+        if pool in self._hungry:
+            del self._hungry[pool]
+            return
+        self._hungry[pool] = None
+        if len(self._hungry) == 1:
+            self.hungry()
 
     def _judge_pool(self, uid: Uid, house: House, facts: Pool | None) -> Woken:
         house.facts = facts
@@ -310,7 +320,7 @@ class Assigner:
     def _house(self, pool: Uid) -> House:
         house = self._houses.get(pool)
         if house is None:
-            house = self._houses[pool] = House()
+            house = self._houses[pool] = House(prompt=self._prompt)
         return house
 
     def _leave_node(self, member: Member) -> None:

@@ -10,12 +10,16 @@ from typing import NamedTuple
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pool import UpdateStrategyType
 
+Age = tuple[object, ...]
+"""What sorts claims by age, the oldest first. An empty one is older than any."""
+
 
 class Claimant(NamedTuple):
-    """A claim that asks. The key is for whoever wakes it; only the uid identifies it."""
+    """A claim that asks. The key is for whoever wakes it, the age for its place in line; only the uid identifies it."""
 
     uid: Uid
     key: Key
+    age: Age = ()
 
 
 Woken = tuple[Claimant, ...]
@@ -42,6 +46,7 @@ class Pool:
     strategy: UpdateStrategyType = UpdateStrategyType.ON_REPLENISH
     leaving: bool = False
     template_known: bool = True  # the template that it refers to exists
+    replicas: int = 1  # that it wants
 
 
 class Standing(StrEnum):
@@ -72,7 +77,7 @@ class Why(StrEnum):
     """Why no warm member can be had."""
 
     NO_POOL = "the pool is unknown, being deleted or in another namespace"
-    NONE_WARMING = "no member is ready and none is warming that nobody waits for"
+    NONE_WARMING = "no member is ready, and none is expected sooner"
     TOO_LATE = "no member became ready in time"
 
 
@@ -94,7 +99,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Cold:
-    """Nothing is kept for the claim: start a sandbox of its own."""
+    """Start a sandbox of the claim's own. It keeps its place in line, if there is one: a member that is ready first is still its own."""
 
     why: Why
     woken: Woken = ()

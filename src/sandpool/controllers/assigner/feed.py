@@ -145,4 +145,4 @@ def _facts(sandbox: Sandbox) -> object:
 
 
 def _pool_facts(pool: SandboxWarmPool) -> object:
-    return pool.metadata.leaving, pool.spec.strategy, pool.spec.sandbox_template_ref
+    return pool.metadata.leaving, pool.spec.strategy, pool.spec.sandbox_template_ref, pool.spec.replicas

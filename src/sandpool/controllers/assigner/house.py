@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sandpool.controllers.assigner.facts import Claimant, Counts, Member, Pool, Standing
-from sandpool.controllers.assigner.line import Line
+from sandpool.controllers.assigner.forecast import Outlook, Situation, cold_is_sooner, turn
+from sandpool.controllers.assigner.line import Line, State
 from sandpool.controllers.assigner.shelf import Shelf
+from sandpool.controllers.assigner.tempo import Began, Tempo
 from sandpool.model.metadata import Uid
 
 
@@ -18,6 +20,7 @@ class Seat:
     place: Standing = Standing.WITHHELD
     holder: Claimant | None = None
     withdrawn: bool = False
+    began: Began | None = None  # if it was seen before it was ready
 
 
 @dataclass(slots=True)
@@ -31,6 +34,8 @@ class House:
     warming: int = 0
     reserved: int = 0
     line: Line = field(default_factory=Line)
+    tempo: Tempo = field(default_factory=Tempo)
+    prompt: bool = True  # whether members are made as soon as others are taken
 
     @property
     def empty(self) -> bool:
@@ -61,6 +66,52 @@ class House:
 
     def counts(self) -> Counts:
         return Counts(len(self.ready) + len(self.last_choice), self.warming, self.reserved, len(self.line))
+
+    # What is to be expected
+
+    @property
+    def hungry(self) -> bool:
+        """Whether somebody waits for what the pool makes."""
+        return bool(len(self.line)) and self.wanted > 0
+
+    @property
+    def wanted(self) -> int:
+        """Members that the pool makes if it has none: none where it cannot."""
+        facts = self.facts
+        return 0 if facts is None or facts.leaving or not facts.template_known else facts.replicas
+
+    def situation(self, now: float) -> Situation:
+        tempo = self.tempo
+        begun, rate = self.line.begun(now), tempo.rate(now)
+        return Situation(self.wanted, self.warming, begun, tempo.took, rate, tempo.bearable, self.prompt)
+
+    def outlook(self, now: float) -> Outlook:
+        situation, waiting, since = self.situation(now), len(self.line), self.line.since()
+        expected = 0.0 if self.best() is not None else turn(situation, waiting)
+        oldest = 0.0 if since is None else now - since
+        return Outlook(waiting, oldest, situation.begun, situation.rate, expected)
+
+    def turn(self, claim: Uid, now: float) -> float | None:
+        place = self.line.place(claim)
+        return None if place is None else turn(self.situation(now), place)
+
+    def covered(self, claim: Uid, now: float) -> bool:
+        """Whether a member is coming for the claim, which is in line, as for one that only waits."""
+        return self.line.before(claim) < self._spoken_for(now)
+
+    def _spoken_for(self, now: float) -> int:
+        """How many of those that only wait have a member coming. Who stands by, or began long ago, takes members, too."""
+        line = self.line
+        coming = self.warming if self.tempo.took is None else max(self.warming, self.wanted)
+        return max(0, coming - (len(line) - line.idle - line.begun(now)))
+
+    def begin(self, now: float) -> Claimant | None:
+        """The oldest claim that no member is coming for, if a sandbox of its own is the sooner way: it begins one."""
+        line, found = self.line, self.line.waits(self._spoken_for(now))
+        if found is None or not cold_is_sooner(self.situation(now), line.place(found.uid) or 0):
+            return None
+        line.put(found.uid, State.BEGUN, self.tempo.begin(now))
+        return found
 
     def _shelf(self, place: Standing) -> Shelf | None:
         if place is Standing.READY:

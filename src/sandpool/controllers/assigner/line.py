@@ -1,61 +1,120 @@
-"""The claims that wait for a member of one pool, in the order in which they came; each operation is O(1).
+"""The claims that wait for a member of one pool, the oldest first, whoever came or asked first.
 
-There is room for as many as members are warming. When room shrinks, the youngest step outside and are woken to start cold;
-they keep their place until they have asked, so a member that becomes ready, or room that comes back, is still theirs first.
+Each either waits, or has begun to start a sandbox of its own, or stands by because it can do neither. All of them keep their place. Finding a
+place takes a few comparisons; making room moves memory in one piece.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
+from enum import Enum
+from typing import NamedTuple
 
-from sandpool.controllers.assigner.facts import Claimant, Woken
+from sandpool.controllers.assigner.facts import Age, Claimant
+from sandpool.controllers.assigner.tempo import Began
 from sandpool.model.metadata import Uid
+
+LONG = 30.0
+"""Seconds after which a cold start that has not ended does not count as one that will soon."""
+
+Place = tuple[Age, int]
+"""How old the claim is, and a number that no other has: of the same age is first who came first."""
+
+
+class State(Enum):
+    WAITS = "waits"
+    BEGUN = "begun"
+    STANDS_BY = "stands by"
+
+
+class _Entry(NamedTuple):
+    claimant: Claimant
+    since: float
 
 
 class Line:
     def __init__(self) -> None:
-        self._inside: OrderedDict[Uid, Claimant] = OrderedDict()
-        self._outside: OrderedDict[Uid, Claimant] = OrderedDict()  # all of them younger than those inside
+        self._all: list[Place] = []
+        self._idle: list[Place] = []  # those that wait
+        self._entries: dict[Place, _Entry] = {}
+        self._places: dict[Uid, Place] = {}
+        self._states: dict[Uid, State] = {}
+        self._begun: OrderedDict[Uid, Began] = OrderedDict()  # those that began not long ago
 
     def __len__(self) -> int:
-        return len(self._inside) + len(self._outside)
+        return len(self._all)
 
     def __contains__(self, claim: object) -> bool:
-        return claim in self._inside or claim in self._outside
+        return claim in self._places
 
-    def inside(self, claim: Uid) -> bool:
-        return claim in self._inside
+    @property
+    def idle(self) -> int:
+        """How many only wait."""
+        return len(self._idle)
 
-    def join(self, claimant: Claimant, *, first: bool = False) -> None:
-        """At the end or, for one that had been served already, at the front. Call `fit` afterwards."""
-        if first or not self._outside:
-            self._inside[claimant.uid] = claimant
-        else:
-            self._outside[claimant.uid] = claimant
-        if first:
-            self._inside.move_to_end(claimant.uid, last=False)
+    def state(self, claim: Uid) -> State:
+        return self._states[claim]
+
+    def place(self, claim: Uid) -> int | None:
+        """How many are before it."""
+        place = self._places.get(claim)
+        return None if place is None else bisect_left(self._all, place)
+
+    def before(self, claim: Uid) -> int:
+        """How many that only wait are before it."""
+        return bisect_left(self._idle, self._places[claim])
+
+    def since(self) -> float | None:
+        """When the oldest came."""
+        return self._entries[self._all[0]].since if self._all else None
+
+    def begun(self, now: float) -> int:
+        """Cold starts under way that may be expected to end."""
+        while self._begun and next(iter(self._begun.values())).at < now - LONG:
+            self._begun.popitem(last=False)
+        return len(self._begun)
+
+    def began(self, claim: Uid) -> Began | None:
+        """When the claim began to start cold."""
+        return self._begun.get(claim)
+
+    def join(self, claimant: Claimant, place: Place, now: float) -> None:
+        self._entries[place] = _Entry(claimant, now)
+        self._places[claimant.uid] = place
+        self._states[claimant.uid] = State.WAITS
+        insort(self._all, place)
+        insort(self._idle, place)
+
+    def put(self, claim: Uid, state: State, now: Began) -> None:
+        """The claim is in this state from now on. `now`: a start that begins now."""
+        old, place = self._states[claim], self._places[claim]
+        if old is state:
+            return
+        self._states[claim] = state
+        if old is State.WAITS:
+            del self._idle[bisect_left(self._idle, place)]
+        elif state is State.WAITS:
+            insort(self._idle, place)
+        self._begun.pop(claim, None)
+        if state is State.BEGUN:
+            self._begun[claim] = now
 
     def leave(self, claim: Uid) -> None:
-        """Call `fit` afterwards: a place may be free."""
-        self._inside.pop(claim, None)
-        self._outside.pop(claim, None)
+        place = self._places.pop(claim, None)
+        if place is None:
+            return
+        del self._entries[place], self._all[bisect_left(self._all, place)]
+        if self._states.pop(claim) is State.WAITS:
+            del self._idle[bisect_left(self._idle, place)]
+        self._begun.pop(claim, None)
 
-    def pop(self) -> Claimant | None:
-        """The oldest."""
-        for part in (self._inside, self._outside):
-            if part:
-                return part.popitem(last=False)[1]
-        return None
+    def first(self) -> Claimant | None:
+        return self._entries[self._all[0]].claimant if self._all else None
 
-    def fit(self, room: int) -> Woken:
-        """As many inside as there is room for; the claims that had to step outside."""
-        woken: list[Claimant] = []
-        while len(self._inside) > room:
-            uid, claimant = self._inside.popitem()
-            self._outside[uid] = claimant
-            self._outside.move_to_end(uid, last=False)
-            woken.append(claimant)
-        while self._outside and len(self._inside) < room:
-            uid, claimant = self._outside.popitem(last=False)
-            self._inside[uid] = claimant
-        return tuple(woken)
+    def waits(self, number: int) -> Claimant | None:
+        """The one that only waits and has so many that do before it."""
+        return self._entries[self._idle[number]].claimant if number < len(self._idle) else None
+
+    def place_of(self, claim: Uid) -> Place:
+        return self._places[claim]

@@ -41,7 +41,7 @@ def member_of(sandbox: Sandbox, *, stale: bool, leaving: bool = False) -> Member
 
 def pool_of(pool: SandboxWarmPool, *, template_known: bool, leaving: bool = False) -> Pool:
     meta = pool.metadata
-    return Pool(meta.uid, meta.key, pool.spec.strategy, leaving or meta.leaving, template_known)
+    return Pool(meta.uid, meta.key, pool.spec.strategy, leaving or meta.leaving, template_known, pool.spec.replicas)
 
 
 def stale(sandbox: Sandbox, template: SandboxTemplate, blueprint: str, defaults: ContainerDefaults = NONE) -> bool:

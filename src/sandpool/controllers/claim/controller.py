@@ -6,6 +6,7 @@ from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.feed import Feed
 from sandpool.controllers.assigner.staleness import Staleness
+from sandpool.controllers.claim.arrival import Arrivals
 from sandpool.controllers.claim.audit import Audit
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.memory import Memory, Notes
@@ -15,7 +16,7 @@ from sandpool.controllers.claim.outright import Outright
 from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.prepare import catch_up_at_last
 from sandpool.controllers.claim.publish import Publisher
-from sandpool.controllers.claim.steps import Ask, Bind, Hold, Look, Refuse, Start, said
+from sandpool.controllers.claim.steps import Ask, Bind, Hold, Look, Race, Refuse, Start, said
 from sandpool.controllers.claim.triggers import Triggers
 from sandpool.controllers.claim.work import Work
 from sandpool.kube.errors import Conflict
@@ -38,8 +39,8 @@ __all__ = ["Caches", "ClaimController"]
 NAME = "claim"
 LIMITS = Limits(workers=16)
 """A server has a fixed rate: more claims at once would only make each of them wait for all the others."""
-SEARCHING = (Ask, Start, Refuse, Hold)
-HANDING = (Ask, Start, Bind)
+SEARCHING = (Ask, Race, Start, Refuse, Hold)
+HANDING = (Ask, Race, Start, Bind)
 """Steps by which a claim may come to its sandbox."""
 STEPS = 12
 """Of one reconcile; a claim that needs more is in the middle of a storm, and comes back after the others."""
@@ -94,12 +95,15 @@ class ClaimController:
         feed = Feed(assigner, staleness, caches.sandboxes, caches.pools, caches.templates, caches.nodes, self.wake)
         self._audit = Audit(self._observer, assigner, feed, self._memory, metrics)
         feed.connect()
-        Triggers(self.loop, self._observer, self._memory, options, self._ended).connect()
+        self._arrivals = Arrivals(self._observer, assigner, self._memory, self.loop, clock, options, self.wake)
+        Triggers(self.loop, self._observer, self._memory, options, self._ended, self._arrivals.heard).connect()
 
     async def prepare(self, namespace: str = "") -> None:
         """Awaited as leader before the controllers start: everything that a predecessor did is known afterwards."""
         await catch_up_at_last(self._writes, self._caches.claims, self._clock, namespace)
         await catch_up_at_last(self._writes, self._caches.sandboxes, self._clock, namespace)
+        self._arrivals.inherit()
+        self._assigner.measuring = True
 
     async def reconcile(self, key: Key) -> Done:
         claim = self._caches.claims.get(key)

@@ -7,7 +7,7 @@ import asyncio
 from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.expire import delete_sandboxes
 from sandpool.controllers.claim.handover import outcome_of
-from sandpool.controllers.claim.memory import Memory
+from sandpool.controllers.claim.memory import Memory, Notes
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.publish import Publisher
@@ -27,6 +27,25 @@ from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 
 Trouble = tuple[Reason, str]
+IN_VAIN = 20.0
+"""Sandboxes a second that were started in vain and are removed: that, too, is work that others wait for."""
+
+
+class InVain:
+    """Gives out moments, so many a second, at which something superfluous may be removed."""
+
+    def __init__(self, rate: float = IN_VAIN) -> None:
+        self._step = 1 / rate
+        self._next = float("-inf")
+
+    def pause(self, notes: Notes, now: float) -> float:
+        """Seconds until it is this claim's turn; each claim has one turn, which it keeps until it was used."""
+        if notes.tidy_at is None:
+            notes.tidy_at = self._next = max(self._next + self._step, now)
+        if notes.tidy_at > now:
+            return notes.tidy_at - now
+        notes.tidy_at = None
+        return 0.0
 
 
 class Keeper:
@@ -45,6 +64,7 @@ class Keeper:
         self._publisher = publisher
         self._clock = clock
         self._options = options
+        self._vain = InVain()
 
     async def keep(self, view: ClaimView, seen: Sandbox) -> Done | None:
         self._memory.of(view.claim).waits_since = None
@@ -60,9 +80,11 @@ class Keeper:
             raise failure
         if told is None:
             return Done()
-        if view.surplus:
-            await self._delete_surplus(view)
         again = None if annotated else self._options.annotate_again
+        if view.surplus and (pause := self._vain.pause(self._memory.of(view.claim), self._clock.monotonic())) > 0:
+            again = pause if again is None else min(again, pause)
+        elif view.surplus:
+            await self._delete_surplus(view)
         return Done(again_at=claim_end(told), again_after=again)
 
     async def _confirmed(self, claim: SandboxClaim, sandbox: Sandbox) -> Sandbox | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from sandpool.controllers.assigner.facts import Age
+from sandpool.controllers.claim.age import age_of
 from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
 from sandpool.model.metadata import Revision, Uid
 from sandpool.model.sandbox import Sandbox
@@ -26,6 +28,7 @@ class Granted(NamedTuple):
 @dataclass(slots=True)
 class Notes:
     first_seen: datetime
+    age: Age = ()  # which decides whose turn it is
     waits_since: datetime | None = None  # since when it is looking for a sandbox
     first_ready: datetime | None = None  # when we published that it is ready, having been first to do so
     told: SandboxClaimStatus | None = None  # what we wrote last, are writing, or agreed with: news of it is no news
@@ -37,6 +40,7 @@ class Notes:
     gone_until: datetime | None = None  # the server says that the claim is no more; the watch will say so by then
     granted: Granted | None = None  # if it was served outright: these states are no news
     landing: bool = False  # that is on its way to the disk: nobody else can know of the claim yet
+    tidy_at: float | None = None  # when what it started in vain may be removed
     at_work: bool = False  # a reconcile is under way, and will clear up itself
 
 
@@ -44,11 +48,23 @@ class Memory:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._notes: dict[Uid, Notes] = {}
+        self._youngest: datetime | None = None  # when the claim was made that was heard of last
 
     def of(self, claim: SandboxClaim) -> Notes:
         notes = self._notes.get(claim.metadata.uid)
         if notes is None:
-            notes = self._notes[claim.metadata.uid] = Notes(self._now())
+            now = self._now()
+            notes = self._notes[claim.metadata.uid] = Notes(now, age_of(claim, now))
+        return notes
+
+    def arrived(self, claim: SandboxClaim) -> Notes:
+        """A claim that was made just now. It is younger than all others, though a clock may have been set back."""
+        notes, created = self.of(claim), claim.metadata.creation_timestamp
+        if created is not None:
+            if self._youngest is not None and created < self._youngest:
+                notes.age = age_of(claim, notes.first_seen, created=self._youngest)
+            else:
+                self._youngest = created
         return notes
 
     def put(self, claim: SandboxClaim, notes: Notes) -> None:

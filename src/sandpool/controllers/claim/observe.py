@@ -124,6 +124,14 @@ class Observer:
         key = pool.metadata.key
         return [*(claim.metadata.key for claim in self._asking.get(key)), *self._bereft.of(key)]
 
+    def unserved(self) -> Iterable[SandboxClaim]:
+        """Claims that show no sandbox. For a new leader, who looks at all of them."""
+        return [claim for claim in self.caches.claims if not bound_name(claim) and not claim.metadata.leaving]
+
+    def waited_for(self, claim: SandboxClaim) -> SandboxWarmPool | None:
+        """The pool whose members a new claim may have, if it has nothing yet."""
+        return None if self._owned.get(claim.metadata.uid) else self.caches.pools.get(pool_key(claim))
+
     def wants_name(self, claim: SandboxClaim) -> bool:
         """Whether the claim may want to start a sandbox of its own name."""
         return not bound_name(claim) or claim.metadata.key in self._bereft

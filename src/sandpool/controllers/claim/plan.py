@@ -21,19 +21,21 @@ from sandpool.controllers.claim.steps import (
     Leave,
     Look,
     Mark,
+    Race,
     Refuse,
     Remove,
     Start,
     Step,
 )
-from sandpool.controllers.claim.view import ClaimView
+from sandpool.controllers.claim.view import ClaimView, warm
 from sandpool.loop.errors import Terminal
 from sandpool.model.claim import ClaimShutdownPolicy, SandboxClaim
-from sandpool.model.conditions import find
+from sandpool.model.conditions import find, is_true
 from sandpool.model.container_defaults import NONE, ContainerDefaults
 from sandpool.model.expiry import claim_end, expired
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Reason, Type
+from sandpool.model.sandbox import Sandbox
 
 
 def next_step(view: ClaimView, domains: Sequence[str], now: datetime) -> Step:
@@ -49,7 +51,8 @@ def next_step(view: ClaimView, domains: Sequence[str], now: datetime) -> Step:
     if name := view.unseen:
         return Look(name)
     if (owned := view.chosen) is not None:
-        return Bind(owned)
+        pool = view.pool
+        return Bind(owned) if pool is None or not _may_yet_be_served(view, pool, owned) else Race(pool, owned)
     return _search(view, domains)
 
 
@@ -85,6 +88,17 @@ def _end(view: ClaimView) -> Step:
     if name := view.unseen:
         return Look(name)
     return CleanUp(view.staying)
+
+
+def _may_yet_be_served(view: ClaimView, pool: SandboxWarmPool, owned: Sandbox) -> bool:
+    """Whether the claim could still have a member instead of the sandbox that it started, which then goes. What is ready, or has
+    ended, is shown; so is what there is no other way to."""
+    own = owned.metadata.name == view.claim.metadata.name and not warm(owned)
+    if not own or view.claim.spec.customised or not pool.spec.replicas or pool.metadata.leaving:
+        return False
+    if owned.spec.suspended:  # by its user, who knows of it
+        return False
+    return not any(is_true(owned.status.conditions, one) for one in (Type.READY, Type.FINISHED))
 
 
 def _search(view: ClaimView, domains: Sequence[str]) -> Step:

@@ -42,6 +42,15 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Race:
+    """A sandbox of the claim's own is starting, and nobody knows of it yet. Whichever is ready first, it or a member of the
+    pool, is the claim's."""
+
+    pool: SandboxWarmPool
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Begin a sandbox of the claim's own, as the second decision says."""
 
@@ -87,7 +96,7 @@ class CleanUp:
     sandboxes: tuple[Sandbox, ...]
 
 
-Step = Leave | Look | Keep | Bind | Ask | Start | Refuse | Mark | Remove | CleanUp
+Step = Leave | Look | Keep | Bind | Ask | Race | Start | Refuse | Mark | Remove | CleanUp
 ColdStep = Create | Hold | Refuse
 
 
@@ -100,6 +109,8 @@ def said(step: object) -> str:
             return f"look at {name}"
         case Ask(pool):
             return f"ask pool {pool.metadata.name}"
+        case Race(pool, sandbox):
+            return f"wait for {sandbox.metadata.name} or pool {pool.metadata.name}"
         case Start(why):
             return f"start cold: {why}"
         case Refuse(reason, message):

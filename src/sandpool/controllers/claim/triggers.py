@@ -60,7 +60,7 @@ def controller_uid(sandbox: Sandbox | None) -> Uid | None:
 
 
 def of_pool(pool: SandboxWarmPool) -> object:
-    return pool.metadata.uid, pool.metadata.leaving, pool.spec.sandbox_template_ref.name
+    return pool.metadata.uid, pool.metadata.leaving, pool.spec.sandbox_template_ref.name, pool.spec.replicas > 0
 
 
 def of_template(template: SandboxTemplate) -> object:
@@ -69,13 +69,15 @@ def of_template(template: SandboxTemplate) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """Connects the caches with the queue. `ended` is called when a claim is no more."""
+    """Connects the caches with the queue. `arrived` is asked whether a new claim may be left alone for now; `ended` is called when
+    a claim is no more."""
 
     loop: Controller[Key]
     observer: Observer
     memory: Memory
     options: Options
     ended: Callable[[SandboxClaim], None]
+    arrived: Callable[[SandboxClaim], bool] = lambda claim: False
 
     def connect(self) -> None:
         caches, observer = self.observer.caches, self.observer
@@ -98,7 +100,10 @@ class Triggers:
             self.loop.wake(new.metadata.key, "another name", after=self.options.annotate_again)
         if notes.granted is not None and new.metadata.revision in (notes.granted.created, notes.granted.bound):
             self._granted(new, notes.granted)
-        elif old is None or concerns(old) != concerns(new):
+        elif old is None:
+            if not self.arrived(new):
+                self.loop.wake(new.metadata.key, SandboxClaim.kind)
+        elif concerns(old) != concerns(new):
             self.loop.wake(new.metadata.key, SandboxClaim.kind)
         elif same(old.status, new.status) or (notes.told is not None and same(new.status, notes.told)):
             return

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
 from sandpool.model.labels import LAUNCH_TYPE, LaunchType
 from sandpool.model.metadata import Uid
 from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 
@@ -50,10 +52,12 @@ class ClaimView:
 
     @property
     def chosen(self) -> Sandbox | None:
-        """The sandbox that the claim has or, where its status names none, should be bound to."""
+        """The sandbox that the claim has or, where its status names none, should be bound to: one that is ready, or that was taken
+        from a pool, before one that is only starting; of these the oldest."""
         if (bound := self.bound) is not None:
             return bound
-        return next((one for one in self.staying if suits(self.claim, one)), None)
+        suitable = [one for one in self.staying if suits(self.claim, one)]
+        return min(suitable, key=_unfinished, default=None)
 
     @property
     def surplus(self) -> tuple[Sandbox, ...]:
@@ -71,6 +75,10 @@ def bound_name(claim: SandboxClaim) -> str:
 def suits(claim: SandboxClaim, sandbox: Sandbox) -> bool:
     """A warm sandbox was made before anybody asked for variables or storage."""
     return not (claim.spec.customised and warm(sandbox))
+
+
+def _unfinished(sandbox: Sandbox) -> tuple[bool, bool]:
+    return not is_true(sandbox.status.conditions, Type.READY), not warm(sandbox)
 
 
 def warm(sandbox: Sandbox) -> bool:

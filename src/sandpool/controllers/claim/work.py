@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sandpool.controllers.assigner.assigner import Assigner
-from sandpool.controllers.assigner.facts import Claimant, Cold, Member, Take, Wait, Woken
+from sandpool.controllers.assigner.facts import Cold, Member, Take, Wait, Why, Woken
 from sandpool.controllers.claim import settle
+from sandpool.controllers.claim.age import claimant
 from sandpool.controllers.claim.expire import Expiry
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.keep import Keeper
@@ -29,6 +30,7 @@ from sandpool.controllers.claim.steps import (
     Leave,
     Look,
     Mark,
+    Race,
     Refuse,
     Remove,
     Start,
@@ -43,11 +45,12 @@ from sandpool.loop.events import Events
 from sandpool.loop.outcome import Done
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim
-from sandpool.model.conditions import is_true
+from sandpool.model.conditions import find, is_true
 from sandpool.model.container_defaults import ContainerDefaults
 from sandpool.model.expiry import claim_end
 from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, SANDBOXES
 from sandpool.model.metadata import Uid
+from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.log import logger
@@ -87,8 +90,10 @@ class Work:
 
     async def do(self, step: Step, view: ClaimView) -> Done | None:
         match step:
-            case Ask():
-                return await self._ask(step, view)
+            case Ask(pool):
+                return await self._ask(view, pool)
+            case Race(pool, sandbox):
+                return await self._ask(view, pool, sandbox)
             case Start():
                 return await self._start(view)
             case Refuse():
@@ -124,31 +129,35 @@ class Work:
 
     # A claim that looks for a sandbox
 
-    async def _ask(self, step: Ask, view: ClaimView) -> Done | None:
-        meta, notes = view.claim.metadata, self._memory.of(view.claim)
-        now = self._clock.now()
+    async def _ask(self, view: ClaimView, of: SandboxWarmPool, starting: Sandbox | None = None) -> Done | None:
+        """`starting`: a sandbox of the claim's own, which a member that is ready first makes superfluous."""
+        claim, notes, now = view.claim, self._memory.of(view.claim), self._clock.now()
         notes.waits_since = since = min(notes.waits_since or now, now)  # also if the clock was set back
         deadline = since + timedelta(seconds=self._options.patience)
-        pool = step.pool.metadata.uid
-        decision = self._assigner.acquire(Claimant(meta.uid, meta.key), pool, now, deadline)
+        pool = of.metadata.uid
+        decision = self._assigner.acquire(claimant(claim, notes.age), pool, now, deadline, begun=starting is not None)
         self._wake(decision.woken)
         match decision:
             case Take(member):
-                return await self._take(view, member)
+                return await self._take(view, member, starting)
             case Wait(until):
-                text = f"Waiting for a sandbox of pool {step.pool.metadata.name} to become ready"
+                text = f"Waiting for a sandbox of pool {of.metadata.name} to become ready"
                 return await self._rest(view, text, until)
-            case Cold(why):
+            case Cold(why) if starting is None:
                 note(f"start cold: {why.value}")
                 return await self._start(view, pool)
+            case Cold(why):
+                if why is Why.NO_POOL:
+                    return await self._bind(claim, starting)
+                return await self._rest(view, *_progress(starting, of))
 
-    async def _take(self, view: ClaimView, member: Member) -> Done | None:
+    async def _take(self, view: ClaimView, member: Member, starting: Sandbox | None) -> Done | None:
         claim = view.claim
         try:
             sandbox = await self._handover.take(claim, member)
             return None if sandbox is None else await self._bind(claim, sandbox)
         except Terminal:  # this member cannot have what the claim asks for; one made from the template of today may
-            return await self._start(view)
+            return await (self._start(view) if starting is None else self._bind(claim, starting))
         except ApiError as error:
             if not isinstance(error, Conflict | TooManyRequests) and self._memory.of(claim).transfer is None:
                 self._forget(claim)  # the server does not let it: meanwhile somebody else may have the member
@@ -167,6 +176,9 @@ class Work:
                 notes = self._memory.of(claim)
                 if is_true(bound.status.conditions, Type.READY):
                     notes.first_ready = notes.first_ready or self._clock.now()
+                    self._wake(self._assigner.started(claim.metadata.uid))
+                else:
+                    self._forget(claim)  # at once, too: others wait for what may be kept for it
                 self._events.emit(CLAIMS, bound, *bound_news(claim, sandbox))
         return None
 
@@ -174,16 +186,17 @@ class Work:
         """`pool`: whose members the claim would take as well, had they any to give. If it cannot start, it takes what comes."""
         claim, notes = view.claim, self._memory.of(view.claim)
         notes.waits_since = notes.waits_since or self._clock.now()
-        self._forget(claim)
+        if pool is None:
+            self._forget(claim)
         view = self._observer.for_start(view)
         step = cold_step(view, self._options.label_domains, self._defaults)
         note(said(step))
         match step:
             case Refuse(reason):
-                done = await self._refuse(step, view)
                 if pool is not None and reason != Reason.INVALID_METADATA:  # which a member would not be given either
                     self._stand_by(claim, pool)
-                return done
+                    return await self._refuse(step, view, stays=True)
+                return await self._refuse(step, view)
             case Hold(message):
                 if pool is not None:
                     self._stand_by(claim, pool)
@@ -193,13 +206,13 @@ class Work:
 
     async def _create(self, claim: SandboxClaim, sandbox: Sandbox, pool: Uid | None) -> Done | None:
         try:
-            made = await self._handover.create(claim, sandbox)
+            await self._handover.create(claim, sandbox)
         except ApiError as error:
             await self._tell_failure(claim, f"create sandbox {claim.metadata.name}", error)
             if pool is not None and not self._memory.of(claim).creation:
                 self._stand_by(claim, pool)
             raise
-        return None if made is None else await self._bind(claim, made)
+        return None  # what is there now, as the cache knows, decides
 
     async def _look(self, name: str, view: ClaimView) -> None:
         """The answer enters the cache: the next step is decided on it."""
@@ -212,9 +225,11 @@ class Work:
 
     # A claim that rests without one
 
-    async def _refuse(self, step: Refuse, view: ClaimView) -> Done:
+    async def _refuse(self, step: Refuse, view: ClaimView, *, stays: bool = False) -> Done:
+        """`stays`: in line, for what its pool may have."""
         claim, now = view.claim, self._clock.now()
-        self._forget(claim)
+        if not stays:
+            self._forget(claim)
         self._memory.of(claim).waits_since = None
         status = unbound(claim, step.reason, step.message, now)
         if not same(claim.status, status):
@@ -223,15 +238,17 @@ class Work:
                 self._events.emit(CLAIMS, claim, *refusal_news(step))
         return Done(again_at=claim_end(claim))
 
-    async def _rest(self, view: ClaimView, message: str, until: datetime | None) -> Done:
+    async def _rest(
+        self, view: ClaimView, message: str, until: datetime | None, reason: str = Reason.SANDBOX_MISSING
+    ) -> Done:
         """Whoever is waited for will wake the claim. A wait of some length is told; where the status says something else, at once."""
         claim, now = view.claim, self._clock.now()
         since = self._memory.of(claim).waits_since or now
         tell_at = since + timedelta(seconds=self._options.tell_after)
         if now >= tell_at or misleads(claim):
-            await self._publisher.publish(claim, unbound(claim, Reason.SANDBOX_MISSING, message, now))
-            return Done(again_at=_earliest(until, claim_end(claim)))
-        return Done(again_at=_earliest(until, claim_end(claim), tell_at))
+            await self._publisher.publish(claim, unbound(claim, reason, message, now))
+            return Done(again_at=_earliest(until, claim_end(claim)), unhurried=True)
+        return Done(again_at=_earliest(until, claim_end(claim), tell_at), unhurried=True)
 
     async def _tell_failure(self, claim: SandboxClaim, what: str, error: ApiError) -> None:
         """What the server refuses is told; what is settled by trying again is not."""
@@ -245,10 +262,19 @@ class Work:
             log.debug("failure not told", error=f"{type(another).__name__}: {another}")
 
     def _stand_by(self, claim: SandboxClaim, pool: Uid) -> None:
-        self._wake(self._assigner.stand_by(Claimant(claim.metadata.uid, claim.metadata.key), pool))
+        self._wake(self._assigner.stand_by(claimant(claim, self._memory.of(claim).age), pool))
 
     def _forget(self, claim: SandboxClaim) -> None:
         self._wake(self._assigner.forget(claim.metadata.uid))
+
+
+def _progress(starting: Sandbox, pool: SandboxWarmPool) -> tuple[str, None, str]:
+    """What a claim says while its own sandbox starts: what that says, if it says anything."""
+    ready, name = find(starting.status.conditions, Type.READY), starting.metadata.name
+    if ready is None:
+        text = f"Waiting for sandbox {name}, or one of pool {pool.metadata.name}, to become ready"
+        return text, None, Reason.SANDBOX_MISSING
+    return ready.message, None, ready.reason
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:

@@ -87,6 +87,7 @@ def note(
         elif isinstance(known, SandboxClaim):
             bound = known.status.sandbox.name if known.status.sandbox is not None else ""
             who.saw.box = caches.sandboxes.get(Key(namespace, bound)) if bound else None
+            who.saw.pool = caches.pools.get(Key(namespace, known.spec.warm_pool_ref.name))
     if who.controller == "pool" and who.key is not None:
         _note_rollout(leader, knowledge, who, verb)
     elif who.controller == "claim" and who.key is not None:

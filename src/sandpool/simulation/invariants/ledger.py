@@ -7,9 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
 from sandpool.model.metadata import Key, OwnerReference, Revision, Uid
 from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.simulation.steps import Step
 from sandpool.simulation.world import START
@@ -28,6 +30,7 @@ class Ledger:
         self.makers: dict[Uid, str] = {}  # of sandboxes
         self.born: dict[Uid, Revision] = {}
         self.givers: dict[Uid, str] = {}  # who gave a sandbox to the claim that has it
+        self.ripe: dict[Uid, None] = {}  # sandboxes that were ready, or ended, at some time
         self.edited: dict[Uid, float] = {}  # when the spec of a claim was last changed
 
     def enter(self, step: Step) -> None:
@@ -55,6 +58,8 @@ class Ledger:
         uid = new.metadata.uid
         self.sandboxes[uid] = new
         self.sandbox_keys[new.metadata.key] = uid
+        if any(is_true(new.status.conditions, one) for one in (Type.READY, Type.FINISHED)):
+            self.ripe[uid] = None
         if old is None:
             self.makers[uid] = step.author.name
             self.born[uid] = step.revision

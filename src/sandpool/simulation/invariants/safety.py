@@ -105,11 +105,15 @@ def claimed_is_sacred(ledger: Ledger, step: Step) -> Iterator[str]:
 
 
 def one_gift(ledger: Ledger, step: Step) -> Iterator[str]:
-    """1: a leader that has got a claim a sandbox does not get it another one while that one lives."""
+    """1: a leader that has got a claim a sandbox does not get it another one while that one lives. A member may come before one that it
+    began to start for the claim, and that nobody knows of yet."""
     taker = owner_of(step.new, CLAIM) if step.resource is SANDBOXES and step.author.controller == "claim" else None
     if taker is None or owner_of(step.old, CLAIM) is not None:
         return
+    claim = ledger.claims.get(taker.uid)
     for box in ledger.held_by(taker.uid):
+        if claim is not None and box.metadata.name == taker.name and step.old is not None and not _shown(claim):
+            continue
         if ledger.givers.get(box.metadata.uid) == step.author.name and not box.metadata.leaving:
             yield (
                 f"1: {step.author} got claim {step.new.metadata.namespace}/{taker.name} sandbox {step.new.metadata.key}, "
@@ -132,6 +136,18 @@ def one_publication(ledger: Ledger, step: Step) -> Iterator[str]:
         for box in ledger.held_by(meta.uid):
             if box.metadata.name == before and not box.metadata.leaving:
                 yield f"1: claim {meta.key} showed sandbox {before}, which still lives, and now shows {shown}"
+
+
+def cold_when_ready(ledger: Ledger, step: Step) -> Iterator[str]:
+    """Order: what a claim started for itself while members may come is not shown before it is ready, or has ended."""
+    pool, claim = step.author.saw.pool, step.new
+    if step.resource is not CLAIMS or claim is None or pool is None or _shown(claim) == _shown(step.old):
+        return
+    if claim.spec.customised or not pool.spec.replicas or pool.metadata.leaving or _shown(claim) != claim.metadata.name:
+        return
+    for box in ledger.held_by(claim.metadata.uid):
+        if box.metadata.name == claim.metadata.name and box.metadata.uid not in ledger.ripe and not box.spec.suspended:
+            yield f"order: claim {claim.metadata.key} shows its cold sandbox, which never was ready, by {step.author}"
 
 
 def not_early(ledger: Ledger, step: Step) -> Iterator[str]:
@@ -181,6 +197,7 @@ JUDGES: tuple[Judge, ...] = (
     one_gift,
     claimed_is_sacred,
     one_publication,
+    cold_when_ready,
     not_early,
     nothing_after_the_end,
 )

@@ -144,7 +144,6 @@ def test_what_the_assigner_does_not_read_is_not_told() -> None:
     before = list(desk.assigner.told)
     desk.member(annotations={"a": "b"})
     desk.member(status={**READY, "selector": "x"})
-    desk.pool(replicas=7)
     desk.template(meta={"labels": {"a": "b"}})
     desk.template(generation=2, envVarsInjectionPolicy="Allowed")
     assert desk.assigner.told == before

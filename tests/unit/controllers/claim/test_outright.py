@@ -253,6 +253,15 @@ def test_not_now(name: str) -> None:
     assert list(desk.controller._memory) == []
 
 
+def test_what_becomes_ready_while_an_older_claim_waits_is_not_for_a_newcomer() -> None:
+    desk = Desk()
+    desk.member(status=UNREADY)
+    assert desk.assigner.line_up(LATER, Uid("pool-uid")) == ()
+    desk.member()
+    assert desk.grant() is None
+    assert [claimant for claimant, _ in desk.assigner.reservations()] == [LATER]
+
+
 NOT_THIS_ONE: dict[str, SandboxClaim] = {
     "another pool": a_claim(warmPoolRef={"name": "q"}),
     "another namespace": a_claim(meta={"namespace": "elsewhere"}),

@@ -1,0 +1,142 @@
+"""Claims that wait: the oldest is served first, also while it starts cold, and what it started in vain is removed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from integration.controllers.claim_cluster import NOT_READY, World, a_claim_cluster, a_life
+from sandpool.model.kinds import CLAIMS, POOLS
+from sandpool.model.patches import merge_patch
+from support.loop_cluster import a_cluster
+
+pytestmark = pytest.mark.looptime
+
+IS_READY = ("True", "DependenciesReady")
+MISSING = ("False", "SandboxMissing")
+
+
+async def test_a_cold_sandbox_is_shown_when_it_is_ready() -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=1)
+        await life.settle()
+        claim = await life.claim()
+        await life.settle(1)
+        assert await life.owned(claim) == ["c"]
+        assert await life.has() == ""
+        assert life.writes == ["create sandboxes"], "a short wait is nobody's news"
+        await life.settle(2)
+        assert await life.said() == MISSING
+        await life.says("c", NOT_READY)
+        await life.settle(2)
+        assert await life.said() == ("False", NOT_READY["reason"]), "what its sandbox says meanwhile is told"
+        assert await life.has() == ""
+        await life.ready("c")
+        await life.settle()
+        assert (await life.said(), await life.has()) == (IS_READY, "c")
+
+
+async def test_a_member_that_is_ready_first_makes_the_cold_sandbox_superfluous() -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=1)
+        await life.settle()
+        claim = await life.claim()
+        await life.settle()
+        assert await life.owned(claim) == ["c"]
+        await life.member("m0")
+        await life.settle(1)
+        assert (await life.said(), await life.has()) == (IS_READY, "m0")
+        assert await life.owned(claim) == ["m0"], "what was started in vain is gone, and enters no pool"
+        assert await life.events() == [("Normal", "SandboxAdopted")]
+        assert life.refused == []
+
+
+async def test_a_cold_sandbox_that_is_ready_first_leaves_the_member_to_the_next() -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=1)
+        await life.settle()
+        await life.claim("a")
+        await life.settle(2)
+        await life.claim("b")
+        await life.settle()
+        await life.ready("a")
+        await life.settle()
+        assert await life.has("a") == "a"
+        await life.member("m0")
+        await life.settle(1)
+        assert await life.has("b") == "m0"
+        assert await life.sandbox("b") is None
+
+
+async def test_the_oldest_first_though_all_have_begun_to_start_cold() -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=2)
+        await life.settle()
+        for name in ("z", "y", "x"):
+            await life.claim(name)
+            await life.settle(2)
+        for number, name in enumerate(("z", "y", "x")):
+            assert await life.has(name) == ""
+            await life.member(f"m{number}")
+            await life.settle(1)
+            assert await life.has(name) == f"m{number}"
+
+
+async def test_a_new_leader_serves_whoever_it_finds_waiting_in_order() -> None:
+    async with a_cluster() as api:
+        world = World(api)
+        await world.furnish(0, replicas=2)
+        for name in ("z", "y", "x"):
+            await world.claim(name)
+            await asyncio.sleep(2)
+        await world.member("m0")
+        async with a_life(api) as life:
+            await life.settle(1)
+            assert [await life.has(name) for name in ("z", "y", "x")] == ["m0", "", ""]
+            await life.member("m1")
+            await life.settle(1)
+            assert [await life.has(name) for name in ("z", "y", "x")] == ["m0", "m1", ""]
+            assert life.repairs == 0
+
+
+async def test_a_leader_that_finds_a_cold_start_and_a_member_of_one_claim_shows_the_member() -> None:
+    """Its predecessor ended between the transfer and the binding."""
+    async with a_cluster() as api:
+        world = World(api)
+        await world.furnish(0, replicas=1)
+        async with a_life(api) as life:
+            claim = await life.claim()
+            await life.settle()
+            await life.crash()
+        await world.member("m0")
+        async with a_life(api) as life:
+            await life.settle(1)
+            assert await life.has() == "m0"
+            assert await life.owned(claim) == ["m0"]
+
+
+async def test_a_pool_that_will_have_no_members_leaves_nobody_waiting() -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=1)
+        await life.settle()
+        await life.claim()
+        await life.settle()
+        assert await life.has() == ""
+        await life.api.patch(POOLS, "p", merge_patch({"spec": {"replicas": 0}}), "default")
+        await life.settle()
+        assert await life.has() == "c", "there is nothing else to come: it is shown as it starts"
+
+
+async def test_a_claim_that_ends_while_it_waits_leaves_its_turn_to_the_next() -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=2)
+        await life.settle()
+        for name in ("a", "b"):
+            await life.claim(name)
+            await life.settle(2)
+        await life.api.delete(CLAIMS, "a", "default")
+        await life.settle()
+        await life.member("m0")
+        await life.settle(1)
+        assert await life.has("b") == "m0"

@@ -1,0 +1,120 @@
+"""More claims than can be served, for a while and without any other fault: who is served when, by what, and what is left. Counted, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from sandpool.assembly.controllers import ControllerOptions
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
+from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
+from sandpool.model.pod import Pod
+from sandpool.model.reasons import Type
+from sandpool.model.sandbox import Sandbox
+from sandpool.simulation import bodies
+from sandpool.simulation.batch import caught_by
+from sandpool.simulation.kubelet import Kubelet
+from sandpool.simulation.operator import Operator
+from sandpool.simulation.run import Run
+from sandpool.simulation.seeded_loop import run_seeded
+from sandpool.simulation.steps import Step
+
+CLAIMED, POOL = 60, 8
+
+
+@dataclass
+class Served:
+    order: list[str] = field(default_factory=list)  # claims, as they became Ready
+    by: dict[str, str] = field(default_factory=dict)  # the sandbox that each got
+    violations: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # sandboxes in the end
+    last: float = 0.0  # when the last was served
+    full: float = 0.0  # when the pool was full again
+
+    @property
+    def warm(self) -> int:
+        return sum(name != box for name, box in self.by.items())
+
+
+def overload(seed: int, outright: bool, *, members: int = POOL, at_once: int = 2, every: float = 0.05) -> Served:
+    """Claims come `every` so many seconds, of a pool whose members start `at_once`, each within a second."""
+    run, served = Run(seed), Served()
+    run.faults.on = False
+
+    async def whole() -> None:
+        world, streams = run.world, run.streams
+        await world.open(("red",), ("node",), 20_000)
+        Kubelet(world, run.faults, Random(seed), ("node",), at_once)._start = 1.0
+        world.listeners.append(heard)
+        await world.api.create(TEMPLATES, bodies.template("template-0", Random(seed)), "red")
+        spec = {"sandboxTemplateRef": {"name": "template-0"}, "replicas": members}
+        await world.api.create(POOLS, {"metadata": {"name": "pool"}, "spec": spec}, "red")
+        operator = Operator(world, run.faults, streams, 0.002, run.referee)
+        operator._outright, operator._mean, operator._options = outright, 0.0, ControllerOptions()
+        running = world.spawn(operator.run())
+        await asyncio.sleep(30)
+        for number in range(CLAIMED):
+            body = {"metadata": {"name": f"claim-{number}"}, "spec": {"warmPoolRef": {"name": "pool"}}}
+            await world.api.create(CLAIMS, body, "red")
+            await asyncio.sleep(every)
+        await asyncio.sleep(200)
+        world.check()
+        served.left += [box.metadata.name for box in world.of(Sandbox.kind)]
+        assert len(world.of(Pod.kind)) == len(served.left)
+        running.cancel()
+        operator.current.kill()
+        await operator.current.ended.wait()
+        await world.close()
+
+    def heard(step: Step) -> None:
+        new: Any = step.new
+        ready = isinstance(new, SandboxClaim) and is_true(new.status.conditions, Type.READY)
+        if ready and new.metadata.name not in served.by:
+            served.order.append(new.metadata.name)
+            served.by[new.metadata.name] = new.status.sandbox.name
+            served.last = step.at
+        if len(served.by) == CLAIMED and not served.full:
+            pooled = [
+                box for box in run.world.of(Sandbox.kind) if (box.metadata.controller or new.metadata).name == "pool"
+            ]
+            if sum(is_true(box.status.conditions, Type.READY) for box in pooled) == members:
+                served.full = step.at
+
+    run_seeded(whole(), run.streams.of("order"))
+    served.violations += run.referee.violations
+    return served
+
+
+def inversions(order: list[str]) -> int:
+    """How many were served while an older one waited."""
+    numbers = [int(name.rpartition("-")[2]) for name in order]
+    return sum(any(later < number for later in numbers[at + 1 :]) for at, number in enumerate(numbers))
+
+
+@pytest.mark.parametrize("outright", [True, False], ids=["on one machine", "on Kubernetes"])
+def test_past_capacity_claims_are_served_in_order_and_warm(outright: bool) -> None:
+    served = overload(1, outright)
+    assert served.violations == []
+    assert len(served.by) == CLAIMED
+    assert served.warm >= 0.95 * CLAIMED
+    assert inversions(served.order) <= 2, "at most those for whom it was tried whether a cold start is sooner"
+    assert len(served.left) == CLAIMED + POOL, "what was started in vain is gone, and the pool is full"
+    assert served.full - served.last < 10, "it is full soon after the last was served"
+
+
+def test_where_starts_do_not_get_in_each_others_way_a_pool_that_is_too_small_is_not_waited_for() -> None:
+    served = overload(1, outright=True, members=1, at_once=1_000)
+    assert served.violations == []
+    assert len(served.by) == CLAIMED
+    assert served.warm < CLAIMED / 2
+    assert len(served.left) == CLAIMED + 1
+
+
+@pytest.mark.parametrize("mutation", ["oldest-first", "cold-is-not-final", "refill-share"])
+def test_what_keeps_the_order_is_missed_when_it_is_gone(mutation: str) -> None:
+    assert caught_by(mutation, range(5)) is not None
