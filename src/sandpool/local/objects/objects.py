@@ -51,7 +51,7 @@ from sandpool.local.objects.prepare import (
 )
 from sandpool.local.objects.quota.ledger import Quotas
 from sandpool.local.objects.room import Room
-from sandpool.local.objects.scaling import scale_of, scaled
+from sandpool.local.objects.scaling import scale_of, scale_record, scaled
 from sandpool.local.objects.strategy import strategy_of
 from sandpool.local.objects.typed import Typed
 from sandpool.local.objects.watching import Departed, RawEvent, Watch
@@ -104,7 +104,7 @@ class Objects:
         if record is None:
             raise refusals.not_found(resource, name)
         check_subresource(resource, subresource)
-        return _window(resource, record) if subresource == "scale" else record
+        return scale_record(resource, record) if subresource == "scale" else record
 
     def list(self, resource: AnyResource, namespace: str, query: ListQuery = ListQuery()) -> Listed:
         return list_objects(self._store, resource, namespace, query)
@@ -327,7 +327,7 @@ class Objects:
         return answer
 
     async def _windowed(self, resource: AnyResource, written: Awaitable[Record]) -> Record:
-        return _window(resource, await written)
+        return scale_record(resource, await written)
 
     async def bind(self, namespace: str, pod: str, binding: Document, options: WriteOptions = WriteOptions()) -> None:
         """Places a pod on a node, once."""
@@ -398,8 +398,3 @@ class Objects:
 
 def _preview(record: Record, document: Document) -> Record:
     return Record(record.key, record.revision, record.created, msgspec.json.encode(document))
-
-
-def _window(resource: AnyResource, record: Record) -> Record:
-    value = msgspec.json.encode(scale_of(resource, decode(record)))
-    return Record(record.key, record.revision, record.created, value)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from sandpool.kube.errors import BadRequest
 from sandpool.local.admission.causes import undecodable_patch
 from sandpool.local.objects import refusals
-from sandpool.local.objects.document import Document, metadata_of, text_of
+from sandpool.local.objects.document import Document, decode, metadata_of, text_of
+from sandpool.local.store.record import Record
 from sandpool.model.resource import Resource, Scale
 
 _COPIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -31,6 +34,12 @@ def scale_of(resource: Resource[Any], document: Document) -> Document:
         "spec": {"replicas": _read(document, paths.spec_replicas) or 0},
         "status": status,
     }
+
+
+def scale_record(resource: Resource[Any], record: Record) -> Record:
+    """The stored object as its Scale."""
+    value = msgspec.json.encode(scale_of(resource, decode(record)))
+    return Record(record.key, record.revision, record.created, value)
 
 
 def scaled(resource: Resource[Any], document: Document, scale: Document, name: str, *, patched: bool) -> Document:
