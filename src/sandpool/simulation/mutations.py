@@ -9,6 +9,7 @@ from typing import Any
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim import handover, settle
+from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.triggers import Triggers
 from sandpool.controllers.pool import removal, supply
 from sandpool.controllers.pool.view import PoolView
@@ -102,6 +103,8 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     "delete-preconditions": ((removal, "Preconditions", lambda original: lambda *_: original()),),
     "lost-creates": ((PoolView, "population", lambda _: property(lambda view: len(view.roster))),),
     "open-transfers": ((handover.Handover, "settle_open", lambda _: _nothing),),
+    "annotations-first": ((handover.Handover, "name", lambda _: _nothing),),
+    "ready-again": ((FirstReady, "follows", lambda _: lambda *_: None),),
     "granted-news": ((Triggers, "_granted", lambda _: lambda *_: None),),
     "second-thoughts": ((Assigner, "offered", lambda _: lambda assigner, claim: True),),
 }
