@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,12 @@ class Stage:
     server: LocalServer
     connections: list[Connection]  # in the order in which they came
     handed: list[tuple[Tap, bytes]]
-    loop: asyncio.AbstractEventLoop
+    ended: ExitStack
 
     async def connect(self) -> Client:
         before = len(self.connections)
         client = await asyncio.to_thread(Client, self.server.server.port, self.server.tls(), self.server.token)
+        self.ended.callback(client.close)
         client.connection = self.connections[before]
         return client
 
@@ -185,7 +186,8 @@ async def a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[s
         for name in NOISE:
             await server.objects.create(kinds.CLAIMS, "default", claim(name))
         server.objects.outright.granter = members
-        yield Stage(server, connections, handed, asyncio.get_running_loop())
+        with ExitStack() as ended:
+            yield Stage(server, connections, handed, ended)
 
 
 async def noise(server: LocalServer) -> None:
@@ -221,8 +223,6 @@ async def test_the_answer_to_a_post_comes_before_the_news_that_the_claim_is_read
             body = claim("last") | {"metadata": {"name": "last", "annotations": {"a": "the end of the test"}}}
             await stage.server.objects.create(kinds.CLAIMS, "default", body)
             await reading
-            for client in (watcher, *clients):
-                client.close()
         answered, ready = stage.answers(), stage.told_ready()
         assert set(answered) == set(names) == set(ready)
         assert [name for name in names if min(ready[name]) < answered[name]] == []
@@ -261,8 +261,6 @@ async def test_a_list_that_is_asked_for_meanwhile_does_not_tell_either(
         answered, ready = stage.answers(), stage.told_ready()
         assert set(answered) == set(names)
         assert [name for name in ready if min(ready[name]) < answered[name]] == []
-        maker.close()
-        reader.close()
 
 
 async def test_nobody_waits_for_a_client_that_does_not_read_its_answer(
@@ -278,5 +276,3 @@ async def test_nobody_waits_for_a_client_that_does_not_read_its_answer(
         assert stage.answers() == {}
         maker.connection.flow.resume_writing()
         assert await asyncio.to_thread(maker.answer) == 201
-        maker.close()
-        watcher.close()
