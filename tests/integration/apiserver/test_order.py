@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ READY = {
     "lastTransitionTime": "2026-01-01T00:00:00Z",
 }  # fmt: skip
 OWNER = {"apiVersion": "e/v1", "kind": "SandboxClaim", "name": "c", "uid": "u", "controller": True}
+TRANSFER = json_patch([{"op": "add", "path": "/metadata/ownerReferences", "value": [OWNER]}])
 CLIENTS, EACH = 10, 12
 
 
@@ -40,7 +42,7 @@ class Grant:
     sandbox: Key
     revision: Revision
     status: Mapping[str, Any]
-    transfer: Patch = json_patch([{"op": "add", "path": "/metadata/ownerReferences", "value": [OWNER]}])
+    transfer: Patch = TRANSFER
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def decided(self, created: Revision, taken: Revision, bound: Revision) -> None: ...
@@ -192,13 +194,12 @@ async def a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[s
 
 async def noise(server: LocalServer) -> None:
     """Keeps every watch busy: one that is at work does not wait to be woken, and takes what is there when it looks again."""
-    number = 0
-    while True:
-        number += 1
-        patch = merge_patch({"metadata": {"annotations": {"number": str(number)}}})
-        for name in NOISE:
-            asyncio.ensure_future(server.objects.patch(kinds.CLAIMS, "default", name, patch))
-        await asyncio.sleep(0)
+    async with asyncio.TaskGroup() as patches:
+        for number in count():
+            patch = merge_patch({"metadata": {"annotations": {"number": str(number)}}})
+            for name in NOISE:
+                patches.create_task(server.objects.patch(kinds.CLAIMS, "default", name, patch))
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("query", ["watch=true", "watch=true&labelSelector=!none", "watch=true&sendInitialEvents=true"])

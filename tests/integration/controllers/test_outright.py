@@ -117,12 +117,9 @@ def test_a_second_event_shows_that_it_is_ready() -> None:
     """For a client that took up the first one before it knew the claim's name."""
 
     async def work(plane: ControlPlane, written: Written) -> None:
-        seen: list[SandboxClaim] = []
         sent = await plane.claim("one")
         async with plane.user.watch(CLAIMS, "default", since=sent.metadata.revision, timeout=QUIET) as events:
-            async for event in events:
-                if isinstance(event.object, SandboxClaim):
-                    seen.append(event.object)
+            seen = [event.object async for event in events if event.object is not None]
         first, second = seen
         assert served(first) == served(second)
         assert first.status == second.status

@@ -32,7 +32,9 @@ def annotations_patch(claim: SandboxClaim, sandbox: str, notes: Notes, now: date
 def naming_patch(claim: SandboxClaim, sandbox: str, notes: Notes) -> Patch | None:
     """For a claim that is about to get this sandbox. None if it says so already."""
     missing = naming(claim, sandbox, notes)
-    return merge_patch({"metadata": {"uid": str(claim.metadata.uid), "annotations": dict(missing)}}) if missing else None
+    return (
+        merge_patch({"metadata": {"uid": str(claim.metadata.uid), "annotations": dict(missing)}}) if missing else None
+    )
 
 
 def missing_annotations(claim: SandboxClaim, sandbox: str, notes: Notes, now: datetime) -> dict[str, str]:

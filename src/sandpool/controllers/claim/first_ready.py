@@ -101,7 +101,7 @@ class FirstReady:
             self._stirred.set_result(None)
 
     async def _write(self, now: float) -> None:
-        due = []
+        due: list[_Due] = []
         while self._due and self._due[0].at <= now and len(due) < AT_ONCE:
             due.append(self._due.popleft())
         with lane_of(Lane.BACKGROUND):

@@ -55,7 +55,10 @@ from sandpool.telemetry.story import note
 
 log = logger(__name__)
 
-NAME_IT = "annotate the claim, without which it is not Ready (--disable-claim-observability-annotations does without)"
+NAME_IT = (
+    "annotate the claim with its sandbox, without which it is not Ready "
+    "(a controller with --disable-claim-observability-annotations does without)"
+)
 
 
 class Work:
