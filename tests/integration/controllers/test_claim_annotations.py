@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from integration.controllers.claim_cluster import Life, a_claim_cluster
+from integration.controllers.claim_cluster import NOT_READY, Life, a_claim_cluster
 from sandpool.controllers.claim.options import Options
 from sandpool.kube.errors import (
     Conflict,
@@ -25,6 +25,7 @@ from sandpool.kube.errors import (
 from sandpool.model import labels
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS
+from sandpool.model.patches import merge_patch
 from sandpool.model.reasons import Type
 
 pytestmark = pytest.mark.looptime
@@ -143,3 +144,21 @@ async def test_annotations_that_the_server_refuses_are_told() -> None:
         assert "--disable-claim-observability-annotations" in ready.message
         await life.settle(30)
         assert await life.said() == IS_READY
+
+
+async def test_a_claim_that_becomes_ready_again_names_its_sandbox_again() -> None:
+    """Whoever took the annotations away meanwhile."""
+    async with a_claim_cluster() as life, publications(life) as seen:
+        await life.furnish()
+        await life.claim()
+        await life.settle()
+        await life.says("m0", NOT_READY)
+        await life.settle(5)
+        gone = {"metadata": {"annotations": {labels.SANDBOX_NAME: None}}}
+        await life.api.patch(CLAIMS, "c", merge_patch(gone), "default")
+        await life.settle(5)
+        seen.ready.clear()
+        await life.ready("m0")
+        await life.settle(5)
+        assert await life.said() == IS_READY
+        assert seen.named(), seen.ready

@@ -56,9 +56,10 @@ class Keeper:
         status = forwarded(view.claim, sandbox, self._clock.now(), trouble)
         if failure is not None:
             status = as_of_before(status, view.claim)
-        first = self._first(view.claim, status)
-        if first:  # whoever looks for these annotations looks for them when the claim is Ready
+        becomes_ready = is_true(status.conditions, Type.READY) and not is_true(view.claim.status.conditions, Type.READY)
+        if becomes_ready:  # whoever looks for the annotations looks for them when the claim is Ready
             await self._handover.name(view.claim, sandbox.metadata.name)
+        first = becomes_ready and self._first(view.claim)
         told, annotated = await self._tell(view.claim, sandbox, status, first=first)
         if failure is not None:
             raise failure
@@ -105,10 +106,8 @@ class Keeper:
             return (Reason.CONTROLLER_TROUBLE, text), error
         return None, None
 
-    def _first(self, claim: SandboxClaim, status: SandboxClaimStatus) -> bool:
-        """Whether it is told now that the claim is ready, and not yet noted when it first was."""
-        if not is_true(status.conditions, Type.READY) or is_true(claim.status.conditions, Type.READY):
-            return False
+    def _first(self, claim: SandboxClaim) -> bool:
+        """Notes when the claim became ready. Whether that is to be written, because it was not before."""
         notes = self._memory.of(claim)
         notes.first_ready = notes.first_ready or self._clock.now()
         return self._options.annotations and CLAIM_FIRST_READY_AT not in claim.metadata.annotations

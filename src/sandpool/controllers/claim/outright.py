@@ -144,6 +144,7 @@ class Outright:
         caches.sandboxes.learn(sandbox)
         self._assigner.commit(meta.uid)
         notes.landing = False
+        self._first_ready.follows(claim)
         known = caches.claims.get(meta.key)
         if known is None or known.metadata.uid != meta.uid:
             if self.times is not None:
@@ -154,7 +155,6 @@ class Outright:
         try:
             self._loop.tell_of(claim.metadata.key, SandboxClaim.kind, plan, self._clock.monotonic() - began)
             self._events.emit(CLAIMS, claim, *bound_news(claim, sandbox))
-            self._first_ready.follows(claim)
         except Exception as error:  # the claim is served: whoever made it must not hear anything else
             log.error("claim served outright, but not told", claim=claim.metadata.key, exc=error)
 
