@@ -39,7 +39,7 @@ def test_ours_and_the_floor(tmp_path: Path) -> None:
     }
     (ours,), (floor,) = found["kube-burst"].sides["ours"], found["kube-burst"].sides["floor"]
     assert (ours["ready"], ours["failed"], ours["conflicts"], ours["warm_fraction"]) == (5, 0, 0, 1.0)
-    assert 6 <= ours["writes_per_claim"] <= 8
+    assert 7 <= ours["writes_per_claim"] <= 9  # with the status of the pool, in which so few claims share
     assert ours["counted_from"] == "audit log"
     assert (floor["ready"], floor["conflicts"], floor["writes_per_claim"]) == (5, 0, 3.0)
     assert floor["writes"]["controllers"] == {

@@ -17,7 +17,7 @@ from support.kube_stage import Stage, User, a_stage, a_user
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
 
-MOST_WRITES = 8  # per claim, the refill included
+MOST_WRITES = 8  # per claim, the refill included, and the status of its pool not, which one write tells for many claims
 WORKERS = (
     "--sandbox-claim-concurrent-workers=400",
     "--sandbox-concurrent-workers=400",
@@ -83,10 +83,10 @@ def work(resource: str) -> bool:
 def held(writes: Counter[str], claims: int) -> None:
     """The budget of one warm claim, refill included."""
     told = {name: count for name, count in writes.items() if not name.endswith(" events")}
-    assert sum(told.values()) <= MOST_WRITES * claims, writes
+    assert sum(told.values()) - writes["patch sandboxwarmpools/status"] <= MOST_WRITES * claims, writes
     assert writes["patch sandboxes"] == claims  # the transfers
     assert writes["patch sandboxclaims/status"] == claims  # the bindings
-    assert writes["patch sandboxclaims"] <= claims  # the annotations
+    assert writes["patch sandboxclaims"] <= 2 * claims  # which sandbox, and when it was first ready
     assert writes["create sandboxes"] == writes["create pods"] == writes["patch pods"] == claims
     # One when it becomes Ready. That it starts is told only of one that takes longer than the controller has patience for.
     assert claims <= writes["patch sandboxes/status"] <= 1.05 * claims

@@ -47,7 +47,7 @@ def test_both_ways_to_count_agree(stage: Stage) -> None:
     for found in (told, audited):
         assert (found["ready"], found["failed"], found["warm_fraction"]) == (20, 0, 1.0)
         assert (found["conflicts"], found["not_found"], found["reconciles_per_claim"]) == (0, 0, 1.0)
-        assert 6 <= found["writes_per_claim"] <= 8
+        assert 7 <= found["writes_per_claim"] <= 9  # with the status of the pool, in which so few claims share
         assert found["left_behind"] == []
     assert audited["counted_from"] == "audit log"
     assert told["counted_from"] == page[1]

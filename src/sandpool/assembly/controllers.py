@@ -138,7 +138,7 @@ class Controllers:
             reflectors=self.reflectors,
             controllers=(self.claim.loop, self.sandbox.loop, self.pool.loop, self.template.loop),
             elector=elector,
-            services=(self.claim.audit_forever,),
+            services=(self.claim.audit_forever, self.claim.first_ready.run),
             prepare=partial(self.claim.prepare, self.namespace),
         )
 

@@ -148,7 +148,7 @@ class MemberFlags:
     ] = "5m"
     enable_warm_pool_eviction: Annotated[bool, _members("Mark pods of unclaimed members as safe to evict.")] = True
     disable_claim_observability_annotations: Annotated[
-        bool, _members("Write no annotations that tell when a claim was seen and ready.", negative="")
+        bool, _members("Write no annotations with a claim's sandbox and when it was seen and ready.", negative="")
     ] = False
     disable_claim_events: Annotated[
         bool, _members("Write no Events about claims; those about pools and sandboxes stay.", negative="")

@@ -11,6 +11,7 @@ from sandpool.controllers.assigner.facts import Claimant
 from sandpool.controllers.assigner.line import Line
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim import handover, plan, settle
+from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.triggers import Triggers
 from sandpool.controllers.pool import removal, supply
 from sandpool.controllers.pool.view import PoolView
@@ -112,6 +113,8 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     "delete-preconditions": ((removal, "Preconditions", lambda original: lambda *_: original()),),
     "lost-creates": ((PoolView, "population", lambda _: property(lambda view: len(view.roster))),),
     "open-transfers": ((handover.Handover, "settle_open", lambda _: _nothing),),
+    "annotations-first": ((handover.Handover, "name", lambda _: _nothing),),
+    "ready-again": ((FirstReady, "follows", lambda _: lambda *_: None),),
     "granted-news": ((Triggers, "_granted", lambda _: lambda *_: None),),
     "oldest-first": ((Line, "first", _youngest),),
     "cold-is-not-final": ((plan, "_may_yet_be_served", lambda _: lambda *_: False),),

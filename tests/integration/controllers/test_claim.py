@@ -64,7 +64,7 @@ async def test_a_cold_start_from_empty_to_ready() -> None:
         assert status.sandbox.pod_ips == ("10.0.0.1",)
         assert (await life.see()).metadata.annotations[labels.SANDBOX_NAME] == "c"
         assert life.writes == [
-            "create sandboxes", "patch_status sandboxclaims", "patch sandboxclaims", "patch_status sandboxclaims",
+            "create sandboxes", "patch sandboxclaims", "patch_status sandboxclaims", "patch_status sandboxclaims", "patch sandboxclaims",
         ]  # fmt: skip
         assert life.reconciles == 2, life.told()
         assert await life.events() == [("Normal", "SandboxProvisioned")]

@@ -19,25 +19,29 @@ pytestmark = pytest.mark.looptime
 IS_READY = ("True", "DependenciesReady")
 
 
-async def test_one_warm_claim_is_three_writes_and_one_reconcile() -> None:
+WRITES = ["patch sandboxclaims", "patch sandboxclaims", "patch sandboxes", "patch_status sandboxclaims"]
+"""Which sandbox, the transfer, the binding; and when it was first ready, which is a second event of a claim that is Ready."""
+
+
+async def test_one_warm_claim_is_four_writes_and_one_reconcile() -> None:
     async with a_claim_cluster() as life:
         await life.furnish(3)
         await life.settle()
         await life.claim()
         await life.settle(1)
         assert await life.said() == IS_READY
-        assert sorted(life.writes) == ["patch sandboxclaims", "patch sandboxes", "patch_status sandboxclaims"]
+        assert sorted(life.writes) == WRITES
         assert life.refused == []
         assert life.counted.count("get") == life.counted.count("list") == 0
         assert life.reconciles == 1, life.told()
         assert await life.events() == [("Normal", "SandboxAdopted")]
         await life.settle(100)
-        assert len(life.writes) == 3
+        assert len(life.writes) == 4
         assert life.reconciles == 1
 
 
 async def test_two_round_trips_to_ready() -> None:
-    """Every call takes a second: transfer and binding one after the other, and the annotations when nobody waits any more."""
+    """Every call takes a second: transfer and naming beside each other, then the binding, and the moment when nobody waits any more."""
     async with a_claim_cluster() as life:
         await life.furnish()
         await life.settle()
@@ -47,9 +51,12 @@ async def test_two_round_trips_to_ready() -> None:
         while await life.said() != IS_READY:
             await asyncio.sleep(0.05)
         assert asyncio.get_running_loop().time() - began == pytest.approx(2.0, abs=0.1)
-        assert life.counted.count("patch", "sandboxclaims", "ok") == 0, "the annotations held it up"
-        await life.settle()
+        named = {labels.SANDBOX_NAME, labels.CONTROLLER_FIRST_OBSERVED_AT}
+        assert set((await life.see()).metadata.annotations) == named, "when it was first ready held it up"
         assert life.counted.count("patch", "sandboxclaims", "ok") == 1
+        await life.settle()
+        assert life.counted.count("patch", "sandboxclaims", "ok") == 2
+        assert set((await life.see()).metadata.annotations) == named | {labels.CLAIM_FIRST_READY_AT}
 
 
 async def test_the_annotations_tell_the_truth() -> None:
@@ -79,7 +86,7 @@ async def test_metadata_of_the_pod_travels_with_the_transfer() -> None:
         await life.furnish()
         await life.claim(additionalPodMetadata={"labels": {"sandbox.users.io/team": "a"}})
         await life.settle(1)
-        assert len(life.writes) == 3
+        assert len(life.writes) == 4
         taken = await life.sandbox("m0")
         assert taken is not None
         assert taken.spec.pod_template.metadata is not None
@@ -95,7 +102,7 @@ async def test_three_hundred_at_once() -> None:
         taken = [await life.has(claim.metadata.name) for claim in claims]
         assert len(set(taken)) == 300
         assert {await life.said("Ready", claim.metadata.name) for claim in claims} == {IS_READY}
-        assert life.counted.writes == 900
+        assert life.counted.writes == 1200
         assert life.refused == []
         assert life.counted.count("get") == 0
         assert life.reconciles == 300
@@ -118,4 +125,4 @@ async def test_what_does_not_concern_a_claim_wakes_nobody() -> None:
         await life.api.patch(SANDBOXES, "m0", merge_patch({"metadata": {"annotations": {"a": "b"}}}), "default")
         await life.settle(10)
         assert life.reconciles == 1
-        assert len(life.writes) == 3
+        assert len(life.writes) == 4

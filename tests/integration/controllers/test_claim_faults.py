@@ -20,6 +20,7 @@ from sandpool.kube.errors import (
     Unavailable,
     Unreachable,
 )
+from sandpool.model import labels
 from sandpool.model.kinds import CLAIMS, NODES, SANDBOXES, TEMPLATES
 from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
@@ -29,6 +30,7 @@ from support.loop_cluster import a_cluster
 pytestmark = pytest.mark.looptime
 
 IS_READY = ("True", "DependenciesReady")
+NAMED = {labels.SANDBOX_NAME, labels.CONTROLLER_FIRST_OBSERVED_AT}
 ERRORS: tuple[SandpoolError, ...] = (
     Invalid("rejected"),
     Conflict("moved on"),
@@ -75,7 +77,8 @@ async def test_a_warm_claim_and_an_answer_that_was_lost(call: tuple[str, str], e
         await life.settle(15)
         assert await life.said() == IS_READY
         assert await has_exactly_one(life) == "m0"
-        assert life.counted.count(*call, "ok") == 0, "what had happened was found, not repeated"
+        followed = 1 if call == ("patch", "sandboxclaims") else 0  # when it was first ready
+        assert life.counted.count(*call, "ok") == followed, "what had happened was found, not repeated"
 
 
 @pytest.mark.parametrize("call", WARM[:2], ids=" ".join)
@@ -157,18 +160,23 @@ async def test_a_transfer_left_open_keeps_the_claim_from_another_member() -> Non
         life.api.flow.set()
 
 
-async def test_a_failing_annotation_never_fails_the_claim() -> None:
+async def test_when_it_was_first_ready_never_fails_the_claim() -> None:
     async with a_claim_cluster(Options(annotate_again=10.0)) as life:
         await life.furnish()
         await life.settle()
-        life.faulty.on("patch", "sandboxclaims").refuse(Unreachable("cut"))
+        gate = asyncio.Event()
+        life.faulty.on("patch_status", "sandboxclaims").hold(gate)
         await life.claim()
+        await life.settle(0.1)
+        assert set((await life.see()).metadata.annotations) == NAMED
+        life.faulty.on("patch", "sandboxclaims").refuse(Unreachable("cut"))
+        gate.set()
         await life.settle(1)
         assert await life.said() == IS_READY
         assert life.reconciled("error") == 0
-        assert (await life.see()).metadata.annotations == {}
+        assert set((await life.see()).metadata.annotations) == NAMED
         await life.settle(15)
-        assert len((await life.see()).metadata.annotations) == 3
+        assert set((await life.see()).metadata.annotations) == NAMED | {labels.CLAIM_FIRST_READY_AT}
 
 
 async def test_what_the_server_refuses_is_told_and_tried_again() -> None:

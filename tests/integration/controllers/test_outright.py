@@ -23,8 +23,11 @@ from support.heard_events import HeardEvents
 from support.virtual_loop import run_virtually
 
 QUIET = 40.0  # virtual seconds after which nothing is left to be told
-WRITES_PER_CLAIM = 8
-"""Three to serve it, in one commit; sandbox, pod and label of the refill, and what the node and the sandbox say of it."""
+WRITES_PER_CLAIM = 9
+"""Three to serve it, in one commit, of which one is the user's; when it was first ready; sandbox, pod and label of the refill, and what the
+node and the sandbox say of it. Seven are the controllers'."""
+NAMED = {labels.SANDBOX_NAME, labels.CONTROLLER_FIRST_OBSERVED_AT}
+FIRST_READY = labels.CLAIM_FIRST_READY_AT
 HEARTBEATS = 6  # of the node, meanwhile
 
 
@@ -99,13 +102,55 @@ def test_ready_when_the_post_is_answered() -> None:
             async for event in events:
                 assert event.object == claim
                 break
+        assert set(claim.metadata.annotations) == NAMED, "without which it is not Ready"
         await asyncio.sleep(QUIET)
-        assert (await plane.get_claim("one")).metadata.revision == claim.metadata.revision, "and the last one"
         story = plane.telling.story.of(("claim", Key("default", "one")))
         assert [(entry.rid, entry.outcome) for entry in story] == [("claim-1", "done")]
         assert story[0].plan.endswith(f"; wrote sandbox {name} together with the claim")
         assert isinstance(plane.telling.events, HeardEvents)
         assert plane.telling.events.of("SandboxAdopted") == [f"Took sandbox {name} from pool python"]
+
+    virtually(work, 5)
+
+
+def test_a_second_event_shows_that_it_is_ready() -> None:
+    """For a client that took up the first one before it knew the claim's name."""
+
+    async def work(plane: ControlPlane, written: Written) -> None:
+        sent = await plane.claim("one")
+        async with plane.user.watch(CLAIMS, "default", since=sent.metadata.revision, timeout=QUIET) as events:
+            seen = [event.object async for event in events if event.object is not None]
+        first, second = seen
+        assert served(first) == served(second)
+        assert first.status == second.status
+        assert second.metadata.annotations.keys() - first.metadata.annotations.keys() == {FIRST_READY}
+        assert plane.reconciles("claim") == 0
+
+    virtually(work, 5)
+
+
+def test_a_claim_that_is_gone_by_then_is_not_told_of_again() -> None:
+    async def work(plane: ControlPlane, written: Written) -> None:
+        await taken(plane, "one")
+        await plane.user.delete(CLAIMS, "one", "default")
+        await taken(plane, "one")  # another one of that name, which has its own
+        await asyncio.sleep(QUIET)
+        assert not [made for who, made in plane.distant.failures if who == "claim"]
+        assert plane.distant.sums["claim", "patch", "sandboxclaims"] == 1
+        assert FIRST_READY in (await plane.get_claim("one")).metadata.annotations
+
+    virtually(work, 5)
+
+
+def test_while_claims_come_without_a_pause_the_second_event_comes_all_the_same() -> None:
+    async def work(plane: ControlPlane, written: Written) -> None:
+        plane.controllers.rush.began()  # somebody waits all the time
+        await taken(plane, "one")
+        await asyncio.sleep(1)
+        assert FIRST_READY not in (await plane.get_claim("one")).metadata.annotations, "it rests"
+        await asyncio.sleep(2)
+        assert FIRST_READY in (await plane.get_claim("one")).metadata.annotations
+        plane.controllers.rush.ended()
 
     virtually(work, 5)
 
@@ -121,10 +166,12 @@ def test_what_plain_claims_cost_one_after_another() -> None:
         assert plane.distant.failures == []
         assert plane.reconciles("claim") == 0
         assert plane.reconciles("sandbox") <= 3 * 20
-        assert not [call for call in sums if call[0] == "claim"], "its controller writes nothing"
+        assert {call: sums[call] for call in sums if call[0] == "claim"} == {("claim", "patch", "sandboxclaims"): 20}, (
+            "when each was first ready, and nothing else"
+        )
         assert not [call for call in sums if call[1] == "get"]
         assert sums["pool", "create", "sandboxes"] == sums["sandbox", "create", "pods"] == 20
-        assert sum(count for (_, verb, _), count in sums.items() if verb in WRITES) == 4 * 20, sums
+        assert sum(count for (_, verb, _), count in sums.items() if verb in WRITES) == 5 * 20, sums
         assert written.writes <= WRITES_PER_CLAIM * 20 + HEARTBEATS, "of everybody, the user and the node included"
 
     virtually(work, 30)

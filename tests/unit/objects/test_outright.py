@@ -256,7 +256,7 @@ async def test_nobody_is_asked_for_what_is_not_created(desk: Desk) -> None:
 async def test_only_claims_are_asked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def create(key: str, document: dict[str, Any], tenant: str) -> None:
+    async def create(key: str, document: dict[str, Any], tenant: str, early: bool) -> None:
         asked.append(key)
 
     monkeypatch.setattr(desk.b.objects.outright, "create", create)

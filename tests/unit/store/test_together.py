@@ -200,3 +200,84 @@ async def test_a_closed_store_takes_none_of_them() -> None:
     with pytest.raises(StoreClosed):
         store.put_together((BOX, NO_REVISION, encode), (CLAIM, NO_REVISION, encode))
     assert store.newest(BOX) is None
+
+
+# Early: whoever made a write goes on before anybody can hear of it
+
+
+async def everything_seen(store: Store, seen: list[str]) -> None:
+    """Looks in every turn of the loop, in every way there is."""
+    while "shown" not in seen:
+        if store.get(CLAIM) is not None or store.revision > 1 or store.scan("").revision > 1:
+            seen.append("shown")
+        await asyncio.sleep(0)
+
+
+async def events_seen(store: Store, seen: list[str]) -> None:
+    """A watcher that is at work: it does not wait to be woken, and takes what is there."""
+    watcher = store.watch("agents/claims/", Revision(1))
+    while "event" not in seen:
+        try:
+            async with asyncio.timeout(0):
+                await watcher.changes()
+            seen.append("event")
+        except TimeoutError:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+async def test_whoever_wrote_early_goes_on_before_anybody_can_see_it(commits: int) -> None:
+    """Also if the next commits come at once: revisions are shown in order."""
+    store, log = await a_held_store()
+    seen: list[str] = []
+
+    async def write() -> None:
+        _, durable = store.put_together((BOX, Revision(1), encode), (CLAIM, NO_REVISION, encode), early=True)
+        await durable
+        seen.append("answer")
+        assert store.newest(CLAIM) is not None
+        await asyncio.sleep(0)
+        assert store.get(CLAIM) is not None, "in the next turn it is there"
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(write())
+        await asyncio.sleep(0)
+        others = [store.put(f"agents/boxes/default/{number}", NO_REVISION, encode) for number in range(commits - 1)]
+        tasks.create_task(everything_seen(store, seen))
+        tasks.create_task(events_seen(store, seen))
+        await asyncio.sleep(0)
+        for _ in range(commits):
+            log.commit(1)
+        assert (store.revision, seen) == (1, [])
+        assert not any(other.done() for other in others), "what is behind it is not told before it is shown"
+        await store.durable(Revision(3))
+        assert store.revision >= 3
+    assert seen[0] == "answer"
+    assert [(await other).revision for other in others] == [4 + number for number in range(commits - 1)]
+    await store.close()
+
+
+async def test_what_is_early_and_durable_is_shown_before_a_failure_and_before_the_end() -> None:
+    for end in ("fail", "close"):
+        store, log = await a_held_store()
+        made, durable = store.put_together((BOX, Revision(1), encode), (CLAIM, NO_REVISION, encode), early=True)
+        lost = store.put(ONE, NO_REVISION, encode)
+        log.commit(1)
+        if end == "fail":
+            log.fail()
+            assert (store.get(BOX), store.get(CLAIM)) == made
+            with pytest.raises(StoreFailed):
+                await lost
+        await store.close()
+        assert (store.get(BOX), store.get(CLAIM)) == made
+        await durable
+
+
+async def test_nobody_is_left_to_go_on_early() -> None:
+    store, log = await a_held_store()
+    made, durable = store.put_together((BOX, Revision(1), encode), (CLAIM, NO_REVISION, encode), early=True)
+    durable.cancel()
+    log.commit(1)
+    await store.durable(Revision(3))
+    assert (store.get(BOX), store.get(CLAIM)) == made, "the write stands"
+    await store.close()

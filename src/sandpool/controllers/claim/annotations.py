@@ -1,4 +1,7 @@
-"""The annotations of a claim that other tools read: which sandbox it got, when it was first seen and first ready. Pure."""
+"""The annotations of a claim that other tools read: which sandbox it got, when it was first seen and first ready. Pure.
+
+A claim has the first two (`naming`) before it is Ready. The third follows: another event that shows the claim as Ready.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,29 @@ def annotations_patch(claim: SandboxClaim, sandbox: str, notes: Notes, now: date
     return merge_patch({"metadata": {"uid": str(meta.uid), **head}}) if head else None
 
 
+def naming_patch(claim: SandboxClaim, sandbox: str, notes: Notes) -> Patch | None:
+    """For a claim that is about to get this sandbox. None if it says so already."""
+    missing = naming(claim, sandbox, notes)
+    return (
+        merge_patch({"metadata": {"uid": str(claim.metadata.uid), "annotations": dict(missing)}}) if missing else None
+    )
+
+
 def missing_annotations(claim: SandboxClaim, sandbox: str, notes: Notes, now: datetime) -> dict[str, str]:
-    meta = claim.metadata
-    missing: dict[str, str] = {}
-    if meta.annotations.get(SANDBOX_NAME) != sandbox:
-        missing[SANDBOX_NAME] = sandbox
-    if not meta.annotations.get(CONTROLLER_FIRST_OBSERVED_AT):
-        missing[CONTROLLER_FIRST_OBSERVED_AT] = micro(notes.first_seen)
-    if not meta.annotations.get(CLAIM_FIRST_READY_AT):
+    missing = naming(claim, sandbox, notes)
+    if not claim.metadata.annotations.get(CLAIM_FIRST_READY_AT):
         missing[CLAIM_FIRST_READY_AT] = first_ready(claim, notes, now)
+    return missing
+
+
+def naming(claim: SandboxClaim, sandbox: str, notes: Notes) -> dict[str, str]:
+    """What is missing of that without which a claim is not Ready."""
+    present = claim.metadata.annotations
+    missing: dict[str, str] = {}
+    if present.get(SANDBOX_NAME) != sandbox:
+        missing[SANDBOX_NAME] = sandbox
+    if not present.get(CONTROLLER_FIRST_OBSERVED_AT):
+        missing[CONTROLLER_FIRST_OBSERVED_AT] = micro(notes.first_seen)
     return missing
 
 

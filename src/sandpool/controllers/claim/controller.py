@@ -8,6 +8,7 @@ from sandpool.controllers.assigner.feed import Feed
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim.arrival import Arrivals
 from sandpool.controllers.claim.audit import Audit
+from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.memory import Memory, Notes
 from sandpool.controllers.claim.observe import Caches, Observer
@@ -75,9 +76,12 @@ class ClaimController:
         self._observer = Observer(caches)
         self._memory = Memory(clock.now)
         self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
-        handover = Handover(writes, self._observer, assigner, self._memory, clock, self.wake)
+        handover = Handover(writes, self._observer, assigner, self._memory, clock, options, self.wake)
         publisher = Publisher(writes, self._memory)
-        self.outright = Outright(self._observer, assigner, self._memory, self.loop, clock, events, options, self._ended)
+        self.first_ready = FirstReady(self._observer, self._memory, publisher, self.loop, clock, options)
+        self.outright = Outright(
+            self._observer, assigner, self._memory, self.loop, clock, events, options, self.first_ready, self._ended
+        )
         self._handover = handover
         self._work = Work(
             writes,
@@ -123,6 +127,7 @@ class ClaimController:
 
     def share(self, rush: Rush) -> None:
         self.loop.share(rush)
+        self.first_ready.share(rush)
         self.outright.rush = rush
 
     def wake(self, woken: Woken) -> None:

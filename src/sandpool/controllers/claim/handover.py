@@ -1,4 +1,7 @@
-"""How a sandbox becomes a claim's: the transfer, the creation and the binding, each settled whatever becomes of the call.
+"""How a sandbox becomes a claim's: the transfer, the creation, the naming and the binding, each settled whatever becomes of the call.
+
+The naming writes annotations that a claim has before it is Ready. It is sent beside the transfer or the creation, so that
+nothing waits for it but the binding.
 
 A call is noted before it is made and struck out when its end is known, so that whoever comes next, after a timeout or a failed
 look, looks before doing anything else. Nothing here decides what to try next: see settle.py.
@@ -6,18 +9,21 @@ look, looks before doing anything else. Nothing here decides what to try next: s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Member, Woken
 from sandpool.controllers.claim import settle
+from sandpool.controllers.claim.annotations import naming_patch
 from sandpool.controllers.claim.binding import binding, bound_status
 from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
+from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.status import is_shown
 from sandpool.controllers.claim.transfer import transfer
-from sandpool.kube.errors import Conflict
+from sandpool.kube.errors import Conflict, NotFound
 from sandpool.kube.lanes import finishing
 from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
@@ -25,6 +31,7 @@ from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.metadata import Uid
+from sandpool.model.patches import Patch
 from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.story import note
 
@@ -42,6 +49,7 @@ class Handover:
         assigner: Assigner,
         memory: Memory,
         clock: Clock,
+        options: Options,
         wake: Callable[[Woken], None],
     ) -> None:
         self._writes = writes
@@ -49,6 +57,7 @@ class Handover:
         self._assigner = assigner
         self._memory = memory
         self._clock = clock
+        self._options = options
         self._wake = wake
 
     async def take(self, claim: SandboxClaim, member: Member) -> Sandbox | None:
@@ -97,7 +106,8 @@ class Handover:
         """Creates the claim's own sandbox. None: one of its name is there already, as the cache knows afterwards."""
         notes, meta = self._memory.of(claim), claim.metadata
         notes.creation, notes.taking = True, meta.name
-        step = settle.after_creation(await outcome_of(self._writes.create(SANDBOXES, body, meta.namespace)))
+        creation = self._writes.create(SANDBOXES, body, meta.namespace)
+        step = settle.after_creation(await self._beside_naming(claim, meta.name, creation))
         if isinstance(step, settle.Look):
             await self.settle_open(claim)
             return None
@@ -105,6 +115,25 @@ class Handover:
         if isinstance(step, settle.Surface):
             raise step.error
         return step.sandbox
+
+    async def name(self, claim: SandboxClaim, sandbox: str) -> None:
+        """Sees to it that the claim says which sandbox it gets. If it is no more, the binding finds that out."""
+        notes, meta = self._memory.of(claim), claim.metadata
+        for _ in range(TRIES):
+            if notes.naming:
+                found = await outcome_of(self._writes.get(CLAIMS, meta.name, meta.namespace))
+                if not isinstance(found, SandboxClaim | NotFound):
+                    raise found
+                notes.naming = False
+            patch = self._naming(claim, sandbox)
+            if patch is None:
+                return
+            match await self._named(claim, patch):
+                case settle.Surface(error):
+                    raise error
+                case settle.Bound() | settle.ClaimGone():
+                    return
+        raise Conflict(f"claim {meta.key} could not be annotated in {TRIES} tries")
 
     async def bind(self, claim: SandboxClaim, sandbox: Sandbox) -> settle.Bound | settle.Surplus | settle.ClaimGone:
         """Publishes that the claim has this sandbox, unless it has another one or is no more."""
@@ -130,8 +159,8 @@ class Handover:
             self._wake(self._assigner.release(claim.metadata.uid))
             raise
         notes.transfer, notes.taking = sandbox, meta.name
-        outcome = await outcome_of(self._writes.patch(SANDBOXES, meta.name, patch, meta.namespace))
-        step = settle.after_transfer(outcome, meta.name)
+        call = self._writes.patch(SANDBOXES, meta.name, patch, meta.namespace)
+        step = settle.after_transfer(await self._beside_naming(claim, meta.name, call), meta.name)
         if isinstance(step, settle.Look):
             looked = settle.after_look(await self._look(sandbox), sandbox, claim.metadata.uid)
             if not isinstance(looked, settle.Surface):
@@ -153,6 +182,31 @@ class Handover:
             found = await outcome_of(self._writes.get(CLAIMS, meta.name, meta.namespace))
             return settle.after_claim_look(found, claim, sandbox.metadata.name, had_status=form)
         return step
+
+    def _naming(self, claim: SandboxClaim, sandbox: str) -> Patch | None:
+        """What the naming still has to write, by what is known of the claim now."""
+        known = self._observer.caches.claims.get(claim.metadata.key)
+        if not self._options.annotations or known is None or known.metadata.uid != claim.metadata.uid:
+            return None
+        return naming_patch(known, sandbox, self._memory.of(claim))
+
+    async def _named(
+        self, claim: SandboxClaim, patch: Patch
+    ) -> settle.Bound | settle.ClaimGone | settle.Look | settle.Surface:
+        notes, meta = self._memory.of(claim), claim.metadata
+        notes.naming = True
+        step = settle.after_binding(await outcome_of(self._writes.patch(CLAIMS, meta.name, patch, meta.namespace)))
+        notes.naming = isinstance(step, settle.Look)
+        return step
+
+    async def _beside_naming(self, claim: SandboxClaim, sandbox: str, call: Awaitable[T]) -> T | Exception:
+        """The end of the call. That of the naming is awaited, lest it overtakes the next one, and settled before the binding."""
+        patch = self._naming(claim, sandbox)
+        if patch is None:
+            return await outcome_of(call)
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(self._named(claim, patch))
+            return await outcome_of(call)
 
     async def _look(self, sandbox: Sandbox) -> Sandbox | Exception:
         meta = sandbox.metadata

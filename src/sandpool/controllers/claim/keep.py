@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.expire import delete_sandboxes
-from sandpool.controllers.claim.handover import outcome_of
+from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.memory import Memory, Notes
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
@@ -23,6 +21,7 @@ from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
 from sandpool.model.conditions import is_true
 from sandpool.model.expiry import claim_end
 from sandpool.model.kinds import SANDBOXES
+from sandpool.model.labels import CLAIM_FIRST_READY_AT
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 
@@ -54,6 +53,7 @@ class Keeper:
         writes: Writes,
         observer: Observer,
         memory: Memory,
+        handover: Handover,
         publisher: Publisher,
         clock: Clock,
         options: Options,
@@ -61,6 +61,7 @@ class Keeper:
         self._writes = writes
         self._observer = observer
         self._memory = memory
+        self._handover = handover
         self._publisher = publisher
         self._clock = clock
         self._options = options
@@ -75,11 +76,17 @@ class Keeper:
         status = forwarded(view.claim, sandbox, self._clock.now(), trouble)
         if failure is not None:
             status = as_of_before(status, view.claim)
-        told, annotated = await self._tell(view.claim, sandbox, status)
+        becomes_ready = is_true(status.conditions, Type.READY) and not is_true(view.claim.status.conditions, Type.READY)
+        if becomes_ready:  # whoever looks for the annotations looks for them when the claim is Ready
+            await self._handover.name(view.claim, sandbox.metadata.name)
+        first = becomes_ready and self._first(view.claim)
+        told, annotated = await self._tell(view.claim, sandbox, status, first=first)
         if failure is not None:
             raise failure
         if told is None:
             return Done()
+        if first:
+            return Done(afterwards=True)
         again = None if annotated else self._options.annotate_again
         if view.surplus and (pause := self._vain.pause(self._memory.of(view.claim), self._clock.monotonic())) > 0:
             again = pause if again is None else min(again, pause)
@@ -121,32 +128,22 @@ class Keeper:
             return (Reason.CONTROLLER_TROUBLE, text), error
         return None, None
 
-    async def _tell(
-        self, claim: SandboxClaim, sandbox: Sandbox, status: SandboxClaimStatus
-    ) -> tuple[SandboxClaim | None, bool]:
-        """The claim as it is afterwards, and whether its annotations say what they should."""
-        notes, now = self._memory.of(claim), self._clock.now()
-        patch = None
-        if is_true(status.conditions, Type.READY):
-            if not is_true(claim.status.conditions, Type.READY):
-                notes.first_ready = notes.first_ready or now
-            if self._options.annotations:
-                patch = annotations_patch(claim, sandbox.metadata.name, notes, now)
-        if patch is None:
-            return await self._publisher.publish(claim, status), True
-        if same(claim.status, status):  # then there is nothing to wait for beside it
-            return await self._publisher.publish(claim, status), await self._publisher.annotate(claim, patch)
-        async with asyncio.TaskGroup() as beside:
-            annotating = beside.create_task(self._publisher.annotate(claim, patch))
-            telling = beside.create_task(self._published(claim, status))
-        told = telling.result()
-        if isinstance(told, Exception):
-            raise told
-        return told, annotating.result()
+    def _first(self, claim: SandboxClaim) -> bool:
+        """Notes when the claim became ready. Whether that is to be written, because it was not before."""
+        notes = self._memory.of(claim)
+        notes.first_ready = notes.first_ready or self._clock.now()
+        return self._options.annotations and CLAIM_FIRST_READY_AT not in claim.metadata.annotations
 
-    async def _published(self, claim: SandboxClaim, status: SandboxClaimStatus) -> SandboxClaim | Exception | None:
-        """The call is made inside the task: one that is cancelled before its first step leaves no coroutine behind."""
-        return await outcome_of(self._publisher.publish(claim, status))
+    async def _tell(
+        self, claim: SandboxClaim, sandbox: Sandbox, status: SandboxClaimStatus, *, first: bool
+    ) -> tuple[SandboxClaim | None, bool]:
+        """The claim as it is afterwards, and whether its annotations say what they should. When it was `first` ready is written
+        afterwards, when nobody waits."""
+        told = await self._publisher.publish(claim, status)
+        if told is None or first or not self._options.annotations or not is_true(status.conditions, Type.READY):
+            return told, True
+        patch = annotations_patch(told, sandbox.metadata.name, self._memory.of(claim), self._clock.now())
+        return told, patch is None or await self._publisher.annotate(claim, patch)
 
     async def _delete_surplus(self, view: ClaimView) -> None:
         """Only while the server, too, says that the claim has the other one."""

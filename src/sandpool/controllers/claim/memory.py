@@ -35,6 +35,7 @@ class Notes:
     taking: str = ""  # the sandbox that is being taken or created: to get it is no news either
     transfer: Sandbox | None = None  # a transfer whose end is not known, with the sandbox as it was before
     creation: bool = False  # a creation whose end is not known
+    naming: bool = False  # the same of the annotations that a claim has before it is Ready
     disputed: datetime | None = None  # when somebody else last wrote another status, and how often that happened lately
     disputes: int = 0
     gone_until: datetime | None = None  # the server says that the claim is no more; the watch will say so by then

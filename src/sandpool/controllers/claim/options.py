@@ -17,7 +17,11 @@ class Options:
     moment: float = 1.0
     """Seconds that a change of the sandbox which nobody acts on, such as a message, waits before it is forwarded."""
     annotations: bool = True
-    """Writes the annotations that other tools read: the sandbox's name, when the claim was first seen and first ready."""
+    """Writes the annotations that other tools read: the sandbox's name and when the claim was first seen, without which it is never
+    Ready, and when it was first ready."""
+    annotate_after: float = 0.5
+    """Seconds until a claim that was served in the write that created it gets the annotation of its first readiness: so long may a
+    client take to read the answer to its POST and not miss that the claim is Ready."""
     annotate_again: float = 10.0
     """Seconds until annotations that could not be written are tried again."""
     label_domains: Sequence[str] = USER_DOMAINS

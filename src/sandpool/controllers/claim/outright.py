@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member
-from sandpool.controllers.claim.annotations import missing_annotations
+from sandpool.controllers.claim.annotations import naming
 from sandpool.controllers.claim.binding import as_json, bound_status
+from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.memory import Granted, Memory, Notes
 from sandpool.controllers.claim.news import bound_news
 from sandpool.controllers.claim.observe import Observer, pool_key
@@ -63,6 +64,7 @@ class Outright:
         clock: Clock,
         events: Events,
         options: Options,
+        first_ready: FirstReady,
         ended: Callable[[SandboxClaim], None],
     ) -> None:
         self.rush = Rush()
@@ -75,6 +77,7 @@ class Outright:
         self._events = events
         self._options = options
         self._loop = loop
+        self._first_ready = first_ready
         self._ended = ended
 
     def grant(self, claim: SandboxClaim) -> Grant | None:
@@ -114,7 +117,7 @@ class Outright:
         plan, began = f"{why}; wrote sandbox {name} together with the claim", self._clock.monotonic()
         granted = _Granted(self, claim, sandbox, patch, notes, plan, began)
         if self._options.annotations:
-            granted.annotations = missing_annotations(claim, name, notes, now)
+            granted.annotations = naming(claim, name, notes)
         self.foresee(member.key)
         self._memory.put(claim, notes)
         if self.times is not None:
@@ -141,6 +144,7 @@ class Outright:
         caches.sandboxes.learn(sandbox)
         self._assigner.commit(meta.uid)
         notes.landing = False
+        self._first_ready.follows(claim)
         known = caches.claims.get(meta.key)
         if known is None or known.metadata.uid != meta.uid:
             if self.times is not None:

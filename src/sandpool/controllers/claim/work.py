@@ -58,6 +58,11 @@ from sandpool.telemetry.story import note
 
 log = logger(__name__)
 
+NAME_IT = (
+    "annotate the claim with its sandbox, without which it is not Ready "
+    "(a controller with --disable-claim-observability-annotations does without)"
+)
+
 
 class Work:
     def __init__(
@@ -85,7 +90,7 @@ class Work:
         self._options = options
         self._defaults = defaults
         self._wake = wake
-        self._keeper = Keeper(writes, observer, memory, publisher, clock, options)
+        self._keeper = Keeper(writes, observer, memory, handover, publisher, clock, options)
         self._expiry = Expiry(writes, publisher, clock, events)
 
     async def do(self, step: Step, view: ClaimView) -> Done | None:
@@ -155,7 +160,6 @@ class Work:
         claim = view.claim
         try:
             sandbox = await self._handover.take(claim, member)
-            return None if sandbox is None else await self._bind(claim, sandbox)
         except Terminal:  # this member cannot have what the claim asks for; one made from the template of today may
             return await (self._start(view) if starting is None else self._bind(claim, starting))
         except ApiError as error:
@@ -163,8 +167,14 @@ class Work:
                 self._forget(claim)  # the server does not let it: meanwhile somebody else may have the member
             await self._tell_failure(claim, f"take sandbox {member.key.name}", error)
             raise
+        return None if sandbox is None else await self._bind(claim, sandbox)
 
     async def _bind(self, claim: SandboxClaim, sandbox: Sandbox) -> Done | None:
+        try:
+            await self._handover.name(claim, sandbox.metadata.name)
+        except ApiError as error:
+            await self._tell_failure(claim, NAME_IT, error)
+            raise
         match await self._handover.bind(claim, sandbox):
             case settle.ClaimGone():
                 note("the claim is gone")

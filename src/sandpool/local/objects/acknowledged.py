@@ -43,14 +43,15 @@ class Acknowledged:
         return self._store.put(record.key, record.revision, partial(encoded_at, document, None))
 
     def put_together(
-        self, *writes: tuple[str, Revision, Document], tenant: str
+        self, *writes: tuple[str, Revision, Document], tenant: str, early: bool
     ) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
-        """All of them or none. On a tenant's account is the first: what it asked for itself."""
+        """All of them or none. On a tenant's account is the first: what it asked for itself. `early`: see the store."""
         encoded = [(key, expected, partial(encoded_at, document, MAX_BYTES)) for key, expected, document in writes]
         if not tenant:
-            return self._store.put_together(*encoded)
+            return self._store.put_together(*encoded, early=early)
         (key, expected, encode), *others = encoded
-        return self._store.put_together((key, expected, self._guarded(encode, key, None, tenant)), *others)
+        own = key, expected, self._guarded(encode, key, None, tenant)
+        return self._store.put_together(own, *others, early=early)
 
     def remove(self, record: Record, last: Document) -> asyncio.Future[Record]:
         """Takes the object out of the store; watchers see its last state."""

@@ -169,7 +169,7 @@ class Objects:
             if resource.kind == "ResourceQuota":
                 self.quotas.expect()
             if resource is kinds.CLAIMS:
-                served = await self.outright.create(key, document, options.tenant)
+                served = await self.outright.create(key, document, options.tenant, options.early)
                 if served is not None:
                     return Written(served, warnings, created=True)
             return Written(await self._log.put(key, None, document, options.tenant), warnings, created=True)

@@ -15,6 +15,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
     validation: FieldValidation = FieldValidation.WARN
     tenant: str = OPERATOR  # on whose account it is; only a tenant's shares can be exceeded
+    early: bool = False  # whoever asks goes on before anybody can hear of what is stored beside what it asked for
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):

@@ -3,6 +3,10 @@
 It holds what three writes would have left behind: the claim as it was sent, which is what its creator is answered and can watch from; the
 sandbox, which is the claim's; the claim, which shows it. The sandbox is changed by the same steps as by any other patch. If it is not as it was when the grant was decided, or if it
 cannot be changed so, the claim is created without.
+
+Whoever remembers a claim only once its POST has returned must not have heard of its Ready before. So a creator that is answered elsewhere asks to go on
+`early`: its answer is on its way before a watch, a list or a read can show anything of this commit. The next event that shows the claim as Ready follows soon
+(controllers/claim/first_ready.py), because the threads of a client may still take up the two in another order.
 """
 
 from __future__ import annotations
@@ -39,15 +43,15 @@ class JointWrite:
         self._typed = typed
         self._unheard: set[asyncio.Task[None]] = set()  # grants whose claimant went away before they were durable
 
-    async def create(self, key: str, claim: Document, tenant: str) -> Record | None:
+    async def create(self, key: str, claim: Document, tenant: str, early: bool = False) -> Record | None:
         """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way. StoreError if it
-        cannot be made durable."""
+        cannot be made durable. `early`: before it can be read."""
         grant: Grant | None = None
         try:
             grant = None if self.granter is None else self.granter.grant(codec.convert(CLAIMS, claim))
             if grant is None:
                 return None
-            (made, taken, bound), durable = self._submitted(key, claim, grant, tenant)
+            (made, taken, bound), durable = self._submitted(key, claim, grant, tenant, early)
         except Exception as error:  # whatever it is: the claim is created all the same, and nothing is kept for it
             if grant is not None:
                 grant.dropped()
@@ -68,7 +72,7 @@ class JointWrite:
         return made
 
     def _submitted(
-        self, key: str, claim: Document, grant: Grant, tenant: str
+        self, key: str, claim: Document, grant: Grant, tenant: str, early: bool
     ) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
         """Raises if it cannot be, and then nothing is written."""
         namespace, name = grant.sandbox
@@ -86,7 +90,7 @@ class JointWrite:
         served = {**claim, "metadata": metadata, "status": grant.status}
         created = key, NO_REVISION, claim
         moved, bound = (record.key, record.revision, taken), (key, NO_REVISION, served)
-        return self._log.put_together(created, moved, bound, tenant=tenant)
+        return self._log.put_together(created, moved, bound, tenant=tenant, early=early)
 
     async def _settle(self, grant: Grant, bound: Record, taken: Record) -> None:
         """Nobody waits for the answer any more, but what was decided stands."""

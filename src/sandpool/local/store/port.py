@@ -87,9 +87,10 @@ class Store(Protocol):
         """Writes if the newest state of the key has revision `expected` (0: is absent), else raises Stale at once."""
         ...
 
-    def put_together(self, *writes: Write) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+    def put_together(self, *writes: Write, early: bool = False) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
         """Makes several writes on the same terms, in this order, all of them or none. One of a key that came before follows that
-        one, whatever it expects. What they become, and when that is durable."""
+        one, whatever it expects. What they become, and when that is durable. With `early`, a task that awaits this goes on before
+        anybody can read these writes or hear of them, itself included: in the next turn of the loop they are there."""
         ...
 
     def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:

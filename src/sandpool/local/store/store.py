@@ -1,7 +1,8 @@
 """The store: decides writes at once, publishes them when they are durable. See port.py for the contract.
 
 A write passes: compare with the newest state (durable plus pending) -> revision -> encode -> pending -> log -> [durable]
--> state, history, waiting watchers, futures: all writes of a commit in one callback, so nobody sees a part of it.
+-> state, history, waiting watchers, futures: all writes of a commit in one callback, so nobody sees a part of it. A commit with
+an `early` write is published a moment later, and so is what was committed meanwhile: first whoever made that write goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -58,6 +60,7 @@ class _Pending(msgspec.Struct):
     future: asyncio.Future[Any]
     result: object
     waiters: list[asyncio.Future[Any]] | None = None
+    early: bool = False  # whoever made it goes on before anybody can hear of it
 
 
 def _settle_all(futures: Iterable[asyncio.Future[Any]], error: StoreFailed | None) -> None:
@@ -85,6 +88,7 @@ class Store:
         self._log = log
         self._observer = observer
         self._pending: deque[_Pending] = deque()
+        self._unpublished: deque[Commit] = deque()  # of the first that are pending: durable, and about to be shown
         self._overlay: dict[str, Entry] = {}  # the newest pending entry of each key
         self._lost: list[tuple[Revision, Revision]] = []  # revisions that failed, as ranges
         self._assigned: Revision = NO_REVISION
@@ -178,7 +182,7 @@ class Store:
             made = Record(current.key, revision, current.created, encode(revision))
         return self._submit((Entry(Change(made, current), prior),), made)
 
-    def put_together(self, *writes: Write) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
+    def put_together(self, *writes: Write, early: bool = False) -> tuple[tuple[Record, ...], asyncio.Future[None]]:
         unit: list[Entry] = []
         made: dict[str, Record] = {}
         for key, expected, encode in writes:
@@ -190,7 +194,7 @@ class Store:
             created = revision if current is None else current.created
             made[key] = Record(key if current is None else current.key, revision, created, encode(revision))
             unit.append(Entry(Change(made[key], current), prior))
-        return tuple(entry.change.record for entry in unit), self._submit(tuple(unit), None)
+        return tuple(entry.change.record for entry in unit), self._submit(tuple(unit), None, early=early)
 
     def delete(self, key: str, expected: Revision, encode: Encode) -> asyncio.Future[Record]:
         current, prior = self._compare(key, expected)
@@ -267,12 +271,12 @@ class Store:
         prior = self._state.prior(key) if last is None else last.change.record.revision
         return Entry(change, Revision(prior))
 
-    def _submit(self, unit: Unit, result: T) -> asyncio.Future[T]:
+    def _submit(self, unit: Unit, result: T, *, early: bool = False) -> asyncio.Future[T]:
         if self._closed:
             raise StoreClosed("the store is closed: no more writes")
         self._log.append(unit)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(unit, future, result))
+        self._pending.append(_Pending(unit, future, result, early=early))
         for entry in unit:
             self._overlay[entry.change.record.key] = entry
             self._uncounted.append(entry.change)
@@ -284,6 +288,23 @@ class Store:
     # What the log says.
 
     def committed(self, commit: Commit) -> None:
+        before = sum(earlier.units for earlier in self._unpublished)
+        early = [one for one in islice(self._pending, before, before + commit.units) if one.early]
+        self._unpublished.append(commit)
+        if not early and not before:
+            self._publish()
+            return
+        for pending in early:
+            if not pending.future.done():
+                pending.future.set_result(pending.result)
+        # A loop calls back in order: the tasks that await these futures are called before this, which waits for nothing else.
+        asyncio.get_running_loop().call_soon(self._publish)
+
+    def _publish(self) -> None:
+        """Shows the oldest commit that is not shown yet."""
+        if not self._unpublished:
+            return  # the store failed, or was closed: then that was done at once
+        commit = self._unpublished.popleft()
         settled = [self._pending.popleft() for _ in range(commit.units)]
         changes: list[Change] = []
         for pending in settled:
@@ -307,6 +328,7 @@ class Store:
 
     def failed(self, error: StoreFailed) -> None:
         """What is pending was decided on top of what failed, so all of it fails, and newest is what is durable."""
+        self._publish_all()
         settled, self._pending = self._pending, deque()
         self._overlay.clear()
         if settled:
@@ -322,11 +344,16 @@ class Store:
             _settle_all([pending.future, *(pending.waiters or ())], error)
         self._observer.failed(error)
 
+    def _publish_all(self) -> None:
+        while self._unpublished:
+            self._publish()
+
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         await self._log.close()
+        self._publish_all()
         if self._pending:
             self.failed(StoreFailed("the store was closed before this write was durable"))
         self._history.close()

@@ -8,7 +8,7 @@ from typing import Any
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find, is_true
 from sandpool.model.expiry import expired
-from sandpool.model.labels import CLAIM_UID, SANDBOX_NAME, WARM_POOL
+from sandpool.model.labels import CLAIM_FIRST_READY_AT, CLAIM_UID, SANDBOX_NAME, WARM_POOL
 from sandpool.model.pod import Pod
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox, ShutdownPolicy
@@ -33,6 +33,8 @@ def _annotated(claim: SandboxClaim) -> Iterator[str]:
     told = claim.metadata.annotations.get(SANDBOX_NAME, "")
     if is_true(claim.status.conditions, Type.READY) and told != shown:
         yield f"claim {claim.metadata.key} shows sandbox {shown}, its annotation {told or 'none'}"
+    if is_true(claim.status.conditions, Type.READY) and CLAIM_FIRST_READY_AT not in claim.metadata.annotations:
+        yield f"claim {claim.metadata.key} is Ready, and no second event said so: it is not annotated with when it first was"
 
 
 def _marked(end: Outcome, box: Sandbox) -> Iterator[str]:

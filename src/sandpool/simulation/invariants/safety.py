@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 
 from sandpool.model.blueprint import follows
 from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import is_true
 from sandpool.model.container_defaults import STANDARD
 from sandpool.model.expiry import claim_end, expired, sandbox_end
 from sandpool.model.kinds import CLAIMS, SANDBOXES
-from sandpool.model.labels import TEMPLATE_REF_HASH
+from sandpool.model.labels import CONTROLLER_FIRST_OBSERVED_AT, SANDBOX_NAME, TEMPLATE_REF_HASH
 from sandpool.model.metadata import OwnerReference
 from sandpool.model.names import name_hash
 from sandpool.model.pool import SandboxWarmPool, UpdateStrategyType
+from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 from sandpool.simulation.authorship import Author
@@ -152,6 +154,21 @@ def cold_when_ready(ledger: Ledger, step: Step) -> Iterator[str]:
             yield f"order: claim {claim.metadata.key} shows its cold sandbox, which never was ready, by {step.author}"
 
 
+def named_before_ready(ledger: Ledger, step: Step) -> Iterator[str]:
+    """A claim is said to be Ready only once its annotations say which sandbox it has, and when it was first seen."""
+    if step.resource is not CLAIMS or step.new is None or step.author.controller != "claim" or _ready(step.old):
+        return
+    claim: SandboxClaim = step.new
+    if not _ready(claim):
+        return
+    told, shown = claim.metadata.annotations, _shown(claim)
+    if told.get(SANDBOX_NAME) != shown or not told.get(CONTROLLER_FIRST_OBSERVED_AT):
+        yield (
+            f"annotations: claim {claim.metadata.key} is Ready with sandbox {shown}, says {step.author}; its annotations say "
+            f"{told.get(SANDBOX_NAME, 'none')}, first seen {told.get(CONTROLLER_FIRST_OBSERVED_AT, 'never')}"
+        )
+
+
 def not_early(ledger: Ledger, step: Step) -> Iterator[str]:
     """10: nothing is ended before its time."""
     if step.author.controller not in ("sandbox", "claim") or not _leaves(step):
@@ -189,6 +206,10 @@ def _controller(box: Sandbox | None) -> OwnerReference | None:
     return box.metadata.controller if box is not None else None
 
 
+def _ready(claim: SandboxClaim | None) -> bool:
+    return claim is not None and is_true(claim.status.conditions, Type.READY)
+
+
 def _shown(claim: SandboxClaim | None) -> str:
     return claim.status.sandbox.name if claim is not None and claim.status.sandbox is not None else ""
 
@@ -200,6 +221,7 @@ JUDGES: tuple[Judge, ...] = (
     claimed_is_sacred,
     one_publication,
     cold_when_ready,
+    named_before_ready,
     not_early,
     nothing_after_the_end,
 )

@@ -95,7 +95,7 @@ CASES: dict[str, Case] = {
     "CM-07": shown((NOTES, "what_is_there_stays"), (TIMES, "claims_from_before_are_not_timed")),
     "CM-08": differs(
         "a moment that could not be written is remembered and written later; the claim does not fail for it",
-        (FAULTS, "a_failing_annotation_never_fails_the_claim"),
+        (FAULTS, "when_it_was_first_ready_never_fails_the_claim"),
     ),
     "CM-09": shown((NOTES, "a_moment_that_we_noted_ourselves_is_not_unknown")),
     "CM-10": shown(

@@ -164,7 +164,6 @@ def test_a_plain_claim_on_a_pool_that_has_one_ready() -> None:
     assert grant.annotations == {
         labels.SANDBOX_NAME: "warm",
         labels.CONTROLLER_FIRST_OBSERVED_AT: stamp,
-        labels.CLAIM_FIRST_READY_AT: stamp,
     }
     assert desk.foreseen == [MEMBER]
     assert not desk.rush.calm, "somebody waits"
@@ -173,7 +172,7 @@ def test_a_plain_claim_on_a_pool_that_has_one_ready() -> None:
 def test_annotations_that_the_user_brought_are_not_written_again() -> None:
     desk = Desk()
     grant = desk.granted(a_claim(meta={"annotations": {labels.CONTROLLER_FIRST_OBSERVED_AT: "x", "a": "b"}}))
-    assert set(grant.annotations) == {labels.SANDBOX_NAME, labels.CLAIM_FIRST_READY_AT}
+    assert set(grant.annotations) == {labels.SANDBOX_NAME}
 
 
 def test_annotations_can_be_switched_off() -> None:

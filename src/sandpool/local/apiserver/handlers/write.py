@@ -24,6 +24,7 @@ from sandpool.local.objects.options import WriteOptions, Written
 from sandpool.local.objects.strategy import strategy_of
 from sandpool.loop.turns import BYTES
 from sandpool.model import binding
+from sandpool.model.kinds import CLAIMS
 from sandpool.model.patches import Patch, PatchType
 from sandpool.model.resource import Resource
 
@@ -44,6 +45,8 @@ class Writes:
         form, options = call.form, write_options(call.params, "CreateOptions", call.user.tenant)
         resource = call.resource
         body, doubled = await self._object(call, resource, options)
+        if resource is CLAIMS:  # nothing is awaited any more between this answer and its connection
+            options = msgspec.structs.replace(options, early=True)
         written = await self._objects.create(resource, call.namespace, body, options)
         return self._reply(call, form, written, 201, doubled)
 
