@@ -2,16 +2,16 @@
 
 The limit follows three signals:
 
-- *Latency.* Each answer is compared with the floor of its kind: the least time that this kind of write took lately. A server with
-  room answers close to the floor; once it has more than it can do at once, answers take longer and nothing gets done sooner. The limit
-  shrinks in proportion to how far answers are above the floor, and grows by its square root while they are not.
+- *Latency.* A server with room answers as fast when it is asked for much as when it is asked for little. Once it has more than it can do at
+  once, answers take longer and nothing gets done sooner. So every so often, and when work begins, a few writes go with an eighth of the limit (a
+  probe); the limit shrinks while answers take longer than twice what they took then, and grows by its square root while they do not.
 - *429.* The limit is halved, once for all writes that were under way, and comes back to where it was refused only slowly. When a
   whole round is refused, no write is sent before Retry-After.
 - *503, 504 and no answer.* The limit shrinks by a third, once for all writes that were under way.
 
-It grows only while at least half of it is in use: what was not tried proves nothing. A floor rises slowly, so that it follows a server that
-has become slower for good. Under constant load no answer would show the true floor any more, so when work begins and every so often a few writes
-go with an eighth of the limit (a probe).
+It grows only while at least half of it is in use: what was not tried proves nothing. Kinds of writes take different times, so each answer is
+measured by the floor of its kind, the least time that it took lately. The probe matters because that alone would blame our own writes for whatever
+makes a server slow: neighbours, a network, a webhook. What does not get better with fewer writes is no reason to send fewer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from math import inf, sqrt
 from typing import Final
 
 TOLERATED: Final = 2.0
-"""How many times the floor answers may take on average before the limit shrinks: answers differ without any load, too."""
+"""How many times as long as in the last probe answers may take on average before the limit shrinks."""
 OUTLIER: Final = 10.0
-"""No single answer counts for more: one pause of the server is not its rate."""
+"""No single answer counts for more than so many of the last probe: one pause of the server is not its rate."""
 SHORTEST_ROUND: Final = 4
 """Answers, at least, before the latency is judged."""
 RISE: Final = 60.0
@@ -32,8 +32,8 @@ RISE: Final = 60.0
 LEAST_FLOOR: Final = 0.002
 """Seconds. Below this, differences are those of our own event loop."""
 PROBE_EVERY: Final = 15.0
-PROBED: Final = 8
-"""Answers that a probe waits for, after those that were under way when it began."""
+PROBED: Final = 12
+"""Answers that a probe waits for, besides those that were under way when it began."""
 WIDENING: Final = 5.0
 """Seconds in which a ceiling that was found by a refusal doubles."""
 SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0
@@ -64,7 +64,7 @@ class Bounds:
 @dataclass(frozen=True, slots=True)
 class View:
     limit: float
-    lowered: float = -inf  # when; what was sent before says nothing about the limit since then
+    lowered: float = -inf  # when; what was sent until then says nothing about the limit since
     count: int = 0  # answers of this round
     slowness: float = 0.0  # their sum
     busy: bool = False  # whether the limit was in use in this round
@@ -72,8 +72,9 @@ class View:
     ceiling: float = inf  # a little less than what was refused last
     ceiling_at: float = 0.0  # when that was
     held_until: float = -inf  # no write before
-    probing: int = 0  # answers until the probe is over
-    probed: float = -inf  # when that was last
+    probing: bool = False
+    probed: float = -inf  # when the last probe was over
+    base: float = 1.0  # how slow answers were then
 
     def allowed(self, now: float) -> int:
         """How many writes may be under way now."""
@@ -109,29 +110,26 @@ def next_view(view: View, answer: Answer, bounds: Bounds, now: float) -> View:
         return _throttled(view, answer, bounds, now)
     if answer.outcome is Outcome.FAILED:
         return _lowered(view, answer, 2 / 3, bounds, now)
-    if view.probing:
-        if view.probing > 1:
-            return replace(view, probing=view.probing - 1, refused=0)
-        return replace(view, probing=0, probed=now, lowered=now, count=0, slowness=0.0, busy=False, refused=0)
-    if answer.sent < view.lowered:
+    if answer.sent <= view.lowered:
         return replace(view, refused=0) if view.refused else view
-    count, slowness = view.count + 1, view.slowness + min(answer.slowness, OUTLIER)
+    count, slowness = view.count + 1, view.slowness + min(answer.slowness, OUTLIER * view.base)
     busy = view.busy or answer.busy
-    if count < max(SHORTEST_ROUND, view.limit):
+    if count < (PROBED if view.probing else max(SHORTEST_ROUND, view.limit)):
         return replace(view, count=count, slowness=slowness, busy=busy, refused=0)
-    return _judged(view, slowness / count, busy, bounds, now)
+    view = replace(view, count=0, slowness=0.0, busy=False, refused=0)
+    if view.probing:  # half of what was known before stays: these are few answers
+        base = max(1.0, (view.base + slowness / count) / 2)
+        return replace(view, probing=False, probed=now, lowered=now, base=base)
+    return _judged(view, slowness / count, bounds, now) if busy else view
 
 
-def _judged(view: View, slowness: float, busy: bool, bounds: Bounds, now: float) -> View:
+def _judged(view: View, slowness: float, bounds: Bounds, now: float) -> View:
     """A round is over: as many answers as may be under way."""
-    limit = view.limit
-    if busy:
-        kept = max(0.5, min(1.0, TOLERATED / max(slowness, 1e-9)))
-        ceiling = max(limit, min(float(bounds.most), _widened(view, now)))
-        limit = max(float(bounds.least), min(limit * kept + sqrt(limit), ceiling))
-    probing = round(limit) + PROBED if busy and limit >= 2 and now - view.probed >= PROBE_EVERY else 0
-    lowered = now if limit < view.limit else view.lowered
-    return replace(view, limit=limit, lowered=lowered, count=0, slowness=0.0, busy=False, refused=0, probing=probing)
+    kept = max(0.5, min(1.0, TOLERATED * view.base / max(slowness, 1e-9)))
+    ceiling = max(view.limit, min(float(bounds.most), _widened(view, now)))
+    limit = max(float(bounds.least), min(view.limit * kept + sqrt(view.limit), ceiling))
+    probing = limit >= 2 and now - view.probed >= PROBE_EVERY
+    return replace(view, limit=limit, probing=probing, lowered=now if probing or limit < view.limit else view.lowered)
 
 
 def _widened(view: View, now: float) -> float:
@@ -140,7 +138,7 @@ def _widened(view: View, now: float) -> float:
 
 
 def _throttled(view: View, answer: Answer, bounds: Bounds, now: float) -> View:
-    if answer.sent >= view.lowered:
+    if answer.sent > view.lowered:
         view = replace(view, ceiling=0.9 * view.limit, ceiling_at=now)
     view = replace(_lowered(view, answer, 1 / 2, bounds, now), refused=view.refused + 1)
     if view.refused < int(view.limit):
@@ -150,7 +148,7 @@ def _throttled(view: View, answer: Answer, bounds: Bounds, now: float) -> View:
 
 
 def _lowered(view: View, answer: Answer, factor: float, bounds: Bounds, now: float) -> View:
-    if answer.sent < view.lowered:
+    if answer.sent <= view.lowered:
         return view
     limit = max(float(bounds.least), view.limit * factor)
     return replace(view, limit=limit, lowered=now, count=0, slowness=0.0, busy=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -119,6 +120,19 @@ def test_a_server_that_throttles_is_throttled_seldom() -> None:
     assert pacer.throttled <= 0.02 * 2 * done
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_what_does_not_get_better_with_fewer_writes_is_no_reason_to_send_fewer(seed: int) -> None:
+    """A busy machine, a far network, a webhook: some answers are fast and most take twenty times as long, whatever we do."""
+    random, pacer, now = Random(seed), Pacer(BOUNDS), 0.0
+    flying: list[tuple[float, float]] = []  # when it ends, when it was sent
+    while now < 60:
+        while len(flying) < pacer.view.allowed(now):
+            heapq.heappush(flying, (now + (0.005 if random.random() < 0.1 else random.expovariate(10)), now))
+        now, sent = heapq.heappop(flying)
+        pacer.hear("patch x", Outcome.SERVED, sent=sent, now=now, busy=True)
+    assert pacer.view.limit > 40
+
+
 def test_what_was_under_way_lowers_the_limit_once() -> None:
     view = after(first_view(BOUNDS), *(Answer(Outcome.FAILED, sent) for sent in (0.1, 0.2, 0.3)))
     assert view.limit == pytest.approx(20 * 2 / 3)
@@ -155,11 +169,23 @@ def test_one_slow_answer_among_many_changes_nothing() -> None:
     assert after(view, *[served(0.5)] * 49, served(0.5, 1e6)).limit == 50
 
 
+def test_a_probe_measures_what_was_sent_during_it() -> None:
+    view = replace(first_view(BOUNDS), limit=16.0)
+    view = after(view, *[served(0.5)] * 16, now=1.0)
+    assert view.probing
+    assert view.allowed(1.0) == 2
+    view = after(view, *[served(0.9, 9.0)] * 40, now=1.1)
+    assert view.probing, "those were under way already"
+    view = after(view, *[served(1.2, 3.0)] * 12, now=1.3)
+    assert (view.probing, view.base, view.probed) == (False, 2.0, 1.3)
+    assert view.allowed(1.3) == 20
+
+
 def test_latency_alone_leaves_some_writes_side_by_side() -> None:
     view, now = first_view(BOUNDS), 1.0
     for _ in range(1000):
         now += 0.001
-        view = next_view(view, served(now, 10.0), BOUNDS, now)
+        view = next_view(view, served(now, 1.0 if view.probing else 10.0), BOUNDS, now)
     assert 3 <= view.limit <= 5
 
 
