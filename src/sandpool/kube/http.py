@@ -69,7 +69,7 @@ class HttpApi:
         sort: Sort = _as_it_came,
     ) -> None:
         self._transport = transport
-        self._gate = gate
+        self.gate = gate
         self._policy = policy
         self._clock = clock
         self._draw = draw
@@ -77,12 +77,8 @@ class HttpApi:
         self._told = told
         self._sort = sort
 
-    @property
-    def gate(self) -> LaneGate:
-        return self._gate
-
     def in_lane(self, lane: Lane) -> HttpApi:
-        return HttpApi(self._transport, self._gate, self._policy, self._clock, self._draw, lane, self._told, self._sort)
+        return HttpApi(self._transport, self.gate, self._policy, self._clock, self._draw, lane, self._told, self._sort)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -162,7 +158,7 @@ class HttpApi:
         try:
             while True:
                 tries += 1
-                arrival = await self._gate.enter(lane, call.writes, arrival)
+                arrival = await self.gate.enter(lane, call.writes, arrival)
                 try:
                     if call.writes:
                         return await self._learned(f"{verb} {resource.group_resource}", attempt)
@@ -173,7 +169,7 @@ class HttpApi:
                         raise
                 finally:
                     if call.writes:
-                        self._gate.leave(lane)
+                        self.gate.leave(lane)
                 await self._clock.sleep(wait)
         except BaseException as error:
             outcome = type(error).__name__
@@ -189,9 +185,9 @@ class HttpApi:
         except Exception as error:
             judged = judge(error, self._clock.monotonic() - sent)
             if judged is not None:
-                self._gate.learn(kind, judged, sent, float(getattr(error, "retry_after", None) or 0))
+                self.gate.learn(kind, judged, sent, float(getattr(error, "retry_after", None) or 0))
             raise
-        self._gate.learn(kind, Outcome.SERVED, sent)
+        self.gate.learn(kind, Outcome.SERVED, sent)
         return answer
 
 
