@@ -1,9 +1,10 @@
 """Lanes to one server: writes are sorted by what they are for, and every lane keeps a share when others wait.
 
 A server has a fixed rate, so writes in flight are bounded: more at once only makes each wait for all the others. The bound is a fixed
-number, or is learned from the server's answers (pacing.py). While there is room, every write goes at once. While there is none, the
-lanes that wait take turns by weight (fair.py): no lane rests for another one, and no lane goes before another one for long. Reads need no
-place. Every request, whatever its lane, takes a token of the rate limit.
+number, or is learned from the server's answers (pacing.py). While there is room, every write goes at once, whatever its lane. While there is
+none, what claims wait for goes first, but for a while only: a lane whose oldest request has waited for `patience` takes turns with the others, by weight
+(fair.py). Refill takes turns at once while claims wait for members (`hurry`): to make these is what they wait for. No lane is ever kept out. Reads
+need no place. Every request, whatever its lane, takes a token of the rate limit.
 
 Within a lane it is first come, first served, and a request that is sent again keeps its place: claims of a pool are not reordered here. Only
 what ends something that has begun goes before what begins something (`finishing`): else, in a burst, all would end last.
@@ -35,8 +36,9 @@ class Lane(IntEnum):
 
 
 WEIGHTS: Final = {Lane.CLAIMS: 3, Lane.REFILL: 3, Lane.CLEANUP: 1, Lane.STATUS: 1}
-"""Turns when all lanes wait. About what a claim costs in each, so that none of them falls behind in the long run."""
+"""Turns when all lanes have waited long enough. About what a claim costs in each, so that none falls behind in the long run."""
 
+_LANES: Final = tuple(Lane)
 _LANE: ContextVar[Lane] = ContextVar("sandpool_lane", default=Lane.CLAIMS)
 _FINISHING: ContextVar[bool] = ContextVar("sandpool_finishing", default=False)
 
@@ -86,21 +88,22 @@ class _Waiting:
     __slots__ = ("heap", "left")
 
     def __init__(self) -> None:
-        self.heap: list[tuple[_Place, asyncio.Future[None]]] = []
+        self.heap: list[tuple[_Place, float, asyncio.Future[None]]] = []  # place, since when, and what it waits for
         self.left = 0  # how many in the heap still wait
 
-    def add(self, place: _Place, granted: asyncio.Future[None]) -> None:
-        heapq.heappush(self.heap, (place, granted))
+    def add(self, place: _Place, since: float, granted: asyncio.Future[None]) -> None:
+        heapq.heappush(self.heap, (place, since, granted))
         self.left += 1
 
-    def first(self) -> _Place | None:
+    def first(self) -> tuple[_Place, float] | None:
+        """Who is next, and since when that has waited."""
         heap = self.heap
-        while heap and heap[0][1].done():
+        while heap and heap[0][2].done():
             heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return heap[0][:2] if heap else None
 
     def grant(self) -> None:
-        heapq.heappop(self.heap)[1].set_result(None)
+        heapq.heappop(self.heap)[2].set_result(None)
         self.left -= 1
 
 
@@ -108,9 +111,16 @@ class LaneGate:
     """Pass it with `enter`; a write gives its place back with `leave`. With a `pacer` the width is the most that it may allow."""
 
     def __init__(
-        self, clock: Clock, *, width: int = 50, bucket: TokenBucket | None = None, pacer: Pacer | None = None
+        self,
+        clock: Clock,
+        *,
+        width: int = 50,
+        patience: float = 2.0,
+        bucket: TokenBucket | None = None,
+        pacer: Pacer | None = None,
     ) -> None:
         self._clock = clock
+        self._patience = patience
         self._bucket = bucket or TokenBucket(0, 1)
         self._unlimited = self._bucket.unlimited
         self._width = max(1, width)
@@ -124,6 +134,11 @@ class LaneGate:
         self._turns = Turns([WEIGHTS[lane] for lane in Lane])
         self._arrivals = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._hurried: list[Callable[[], bool]] = []
+
+    def hurry(self, hurried: Callable[[], bool]) -> None:
+        """Refill takes turns with claims at once while `hurried` says so."""
+        self._hurried.append(hurried)
 
     @property
     def allowed(self) -> int:
@@ -161,7 +176,7 @@ class LaneGate:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._writes[lane].left and not self._reads[lane].left:
             self._turns.joined(lane)
-        queue.add((not _FINISHING.get(), arrival), granted)
+        queue.add((not _FINISHING.get(), arrival), self._clock.monotonic(), granted)
         self._waiting += 1
         self._serve()
         try:
@@ -200,10 +215,10 @@ class LaneGate:
         if self._pacer is not None:
             self._allowed = min(self._width, self._pacer.view.allowed(now))
         while self._waiting:
-            ready = self._ready()
+            ready = self._ready(now)
             if not ready or not self._bucket.take(now):
                 break
-            lane = self._turns.choose(ready)
+            lane = Lane(self._turns.choose(ready))
             self._turns.took(lane)
             self._waiting -= 1
             if ready[lane]:
@@ -215,17 +230,22 @@ class LaneGate:
         if self._waiting and (again := self._look_again(now)) > 0:
             self._timer = asyncio.get_running_loop().call_later(again, self._serve)
 
-    def _ready(self) -> dict[int, bool]:
+    def _ready(self, now: float) -> dict[Lane, bool]:
         """The lanes of which a request may go if there is a token, and whether that is a write. Of a read and a write the one goes
         that came first: neither a stream of reads nor one of writes starves the other."""
         room, ready = self._flying < self._allowed, {}
-        for lane, (reads, writes) in enumerate(zip(self._reads, self._writes, strict=True)):
-            read, write = reads.first(), writes.first() if room else None
-            if write is not None and (read is None or write < read):
-                ready[lane] = True
-            elif read is not None:
-                ready[lane] = False
+        for lane in _LANES:
+            read, write = self._reads[lane].first(), self._writes[lane].first() if room else None
+            head = write if write is not None and (read is None or write < read) else read
+            if head is not None and (Lane.CLAIMS not in ready or self._patient_enough(lane, head[1], now)):
+                ready[lane] = head is write
         return ready
+
+    def _patient_enough(self, lane: Lane, since: float, now: float) -> bool:
+        """Whether a lane takes turns with that of the claims. The hair is for clocks that round."""
+        if now - since >= self._patience - 1e-9:
+            return True
+        return lane is Lane.REFILL and any(hurried() for hurried in self._hurried)
 
     def _look_again(self, now: float) -> float:
         """Seconds after which somebody may go although nobody left; 0 if only that helps."""

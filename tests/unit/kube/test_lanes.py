@@ -19,8 +19,10 @@ pytestmark = pytest.mark.looptime
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def a_gate(width: int = 4, qps: float = 0, burst: int = 1, pacer: Pacer | None = None) -> LaneGate:
-    return LaneGate(LoopClock(START), width=width, bucket=TokenBucket(qps, burst), pacer=pacer)
+def a_gate(
+    width: int = 4, patience: float = 2.0, qps: float = 0, burst: int = 1, pacer: Pacer | None = None
+) -> LaneGate:
+    return LaneGate(LoopClock(START), width=width, patience=patience, bucket=TokenBucket(qps, burst), pacer=pacer)
 
 
 def now() -> float:
@@ -134,28 +136,43 @@ async def test_alone_a_lane_has_everything(lane: Lane) -> None:
     assert log.when("x") == [0] * 4 + [1] * 4
 
 
-async def test_lanes_that_wait_take_turns_by_weight() -> None:
-    log = Log(a_gate(width=1))
+async def test_lanes_that_have_waited_take_turns_by_weight() -> None:
+    log = Log(a_gate(width=1, patience=0))
     async with asyncio.TaskGroup() as group:
         for lane in Lane:
             for _ in range(40):
                 group.create_task(log.write(lane.name, lane, 1))
     turns = Counter(name for name, _ in log.passed[:80])
-    assert {name: count for name, count in turns.items()} == pytest.approx(
-        {lane.name: 10 * WEIGHTS[lane] for lane in Lane}, abs=1
-    )
+    assert turns == pytest.approx({lane.name: 10 * WEIGHTS[lane] for lane in Lane}, abs=1)
 
 
-async def test_claims_do_not_keep_refill_out_nor_refill_claims() -> None:
-    """Every other turn, also when one of them was alone for long and the other has a long queue."""
-    log = Log(a_gate(width=1))
+async def test_what_claims_wait_for_goes_first_for_a_while() -> None:
+    """And then every other turn: a first lane that never becomes quiet cannot keep another one out, nor that the first."""
+    log = Log(a_gate(width=1, patience=2))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(log.write("c", Lane.CLAIMS, 1))
+        for _ in range(3):
+            group.create_task(log.write("r", Lane.REFILL, 1))
+    assert "".join(name for name, _ in log.passed) == "ccrcrcrcccc"
+
+
+async def test_while_claims_wait_for_members_refill_takes_turns_at_once() -> None:
+    """Also when claims were alone for long and have a long queue."""
+    hurried = False
+    log = Log(a_gate(width=1, patience=1000))
+    log.gate.hurry(lambda: False)
+    log.gate.hurry(lambda: hurried)
     async with asyncio.TaskGroup() as group:
         for _ in range(60):
             group.create_task(log.write("claim", Lane.CLAIMS, 1))
+        for lane in (Lane.REFILL, Lane.STATUS):
+            for _ in range(10):
+                group.create_task(log.write(lane.name, lane, 1))
         await asyncio.sleep(30.5)
-        for _ in range(10):
-            group.create_task(log.write("refill", Lane.REFILL, 1))
-    assert log.when("refill") == [31 + 2 * turn for turn in range(10)]
+        hurried = True
+    assert log.when("REFILL") == [31 + 2 * turn for turn in range(10)]
+    assert log.when("STATUS") == [70 + turn for turn in range(10)]
 
 
 async def test_a_place_is_given_back_by_whoever_is_cancelled_while_holding_it() -> None:
@@ -219,7 +236,7 @@ async def test_reads_need_no_place() -> None:
 
 
 async def test_the_rate_holds_for_all_lanes_and_they_take_turns() -> None:
-    log = Log(a_gate(width=10, qps=1, burst=1))
+    log = Log(a_gate(width=10, patience=0, qps=1, burst=1))
     async with asyncio.TaskGroup() as group:
         group.create_task(log.read("first", Lane.REFILL))
         await asyncio.sleep(0)
