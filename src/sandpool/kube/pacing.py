@@ -3,8 +3,8 @@
 The limit follows three signals:
 
 - *Latency.* A server with room answers as fast when it is asked for much as when it is asked for little. Once it has more than it can do at
-  once, answers take longer and nothing gets done sooner. So every so often, and when work begins, a few writes go with an eighth of the limit (a
-  probe); the limit shrinks while answers take longer than twice what they took then, and grows by its square root while they do not.
+  once, answers take longer and nothing gets done sooner. So first of all, and every so often while there is much to do, a few writes go with an
+  eighth of the limit (a probe); the limit shrinks while answers take longer than twice what they took then, and grows by its square root while they do not.
 - *429.* The limit is halved, once for all writes that were under way, and comes back to where it was refused only slowly. When a
   whole round is refused, no write is sent before Retry-After.
 - *503, 504 and no answer.* The limit shrinks by a third, once for all writes that were under way.
@@ -32,8 +32,11 @@ RISE: Final = 60.0
 LEAST_FLOOR: Final = 0.002
 """Seconds. Below this, differences are those of our own event loop."""
 PROBE_EVERY: Final = 15.0
+"""Seconds of much to do between two probes."""
 PROBED: Final = 12
 """Answers that a probe waits for, besides those that were under way when it began."""
+LONGEST_PROBE: Final = 0.25
+"""Seconds after which two answers are enough: a slow server must not be kept idle by asking."""
 WIDENING: Final = 5.0
 """Seconds in which a ceiling that was found by a refusal doubles."""
 SHORTEST_HOLD, LONGEST_HOLD = 1.0, 30.0
@@ -73,7 +76,9 @@ class View:
     ceiling_at: float = 0.0  # when that was
     held_until: float = -inf  # no write before
     probing: bool = False
-    probed: float = -inf  # when the last probe was over
+    probe_sent: float = inf  # when the first write of this probe was
+    probed: float = -inf  # when the last probe was over, or much to do began
+    judged: float = -inf  # when the last round was over in which the limit was in use
     base: float = 1.0  # how slow answers were then
 
     def allowed(self, now: float) -> int:
@@ -114,12 +119,15 @@ def next_view(view: View, answer: Answer, bounds: Bounds, now: float) -> View:
         return replace(view, refused=0) if view.refused else view
     count, slowness = view.count + 1, view.slowness + min(answer.slowness, OUTLIER * view.base)
     busy = view.busy or answer.busy
-    if count < (PROBED if view.probing else max(SHORTEST_ROUND, view.limit)):
-        return replace(view, count=count, slowness=slowness, busy=busy, refused=0)
+    since = min(view.probe_sent, answer.sent) if view.probing else inf
+    if count < max(SHORTEST_ROUND, PROBED if view.probing else view.limit) and (
+        count < 2 or now - since < LONGEST_PROBE
+    ):
+        return replace(view, count=count, slowness=slowness, busy=busy, refused=0, probe_sent=since)
     view = replace(view, count=0, slowness=0.0, busy=False, refused=0)
     if view.probing:  # half of what was known before stays: these are few answers
         base = max(1.0, (view.base + slowness / count) / 2)
-        return replace(view, probing=False, probed=now, lowered=now, base=base)
+        return replace(view, probing=False, probe_sent=inf, probed=now, judged=now, lowered=now, base=base)
     return _judged(view, slowness / count, bounds, now) if busy else view
 
 
@@ -128,8 +136,10 @@ def _judged(view: View, slowness: float, bounds: Bounds, now: float) -> View:
     kept = max(0.5, min(1.0, TOLERATED * view.base / max(slowness, 1e-9)))
     ceiling = max(view.limit, min(float(bounds.most), _widened(view, now)))
     limit = max(float(bounds.least), min(view.limit * kept + sqrt(view.limit), ceiling))
-    probing = limit >= 2 and now - view.probed >= PROBE_EVERY
-    return replace(view, limit=limit, probing=probing, lowered=now if probing or limit < view.limit else view.lowered)
+    probed = now if -inf < view.judged < now - PROBE_EVERY else view.probed
+    probing = limit >= 2 and now - probed >= PROBE_EVERY
+    lowered = now if probing or limit < view.limit else view.lowered
+    return replace(view, limit=limit, probing=probing, probed=probed, judged=now, lowered=lowered)
 
 
 def _widened(view: View, now: float) -> float:

@@ -181,6 +181,24 @@ def test_a_probe_measures_what_was_sent_during_it() -> None:
     assert view.allowed(1.3) == 20
 
 
+def test_a_slow_server_is_not_kept_idle_by_a_probe() -> None:
+    view = after(replace(first_view(BOUNDS), limit=16.0), *[served(0.5)] * 16, now=1.0)
+    view = after(view, served(1.1, 5.0), served(1.1, 5.0), now=1.9)
+    assert (view.probing, view.base) == (False, 3.0)
+
+
+def test_no_probe_at_the_beginning_of_a_burst_but_the_first() -> None:
+    view, now = first_view(BOUNDS), 0.0
+    probes = []
+    for number in range(4000):
+        now += 120.0 if number % 1000 == 0 else 0.01
+        before = view
+        view = next_view(view, served(now), BOUNDS, now)
+        if view.probing and not before.probing:
+            probes.append(number)
+    assert probes == [19], "ten seconds of much to do every two minutes"
+
+
 def test_latency_alone_leaves_some_writes_side_by_side() -> None:
     view, now = first_view(BOUNDS), 1.0
     for _ in range(1000):
