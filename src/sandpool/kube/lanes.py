@@ -1,10 +1,10 @@
 """Lanes to one server: writes are sorted by what they are for, and every lane keeps a share when others wait.
 
 A server has a fixed rate, so writes in flight are bounded: more at once only makes each wait for all the others. The bound is a fixed
-number, or is learned from the server's answers (pacing.py). While there is room, every write goes at once, whatever its lane. While there is
-none, what claims wait for goes first, but for a while only: a lane whose oldest request has waited for `patience` takes turns with the others, by weight
-(fair.py). Refill takes turns at once while claims wait for members (`hurry`): to make these is what they wait for. No lane is ever kept out. Reads
-need no place. Every request, whatever its lane, takes a token of the rate limit.
+number, or is learned from the server's answers (pacing.py). What claims wait for goes first, but for a while only: another lane rests for `grace`
+seconds while writes of claims are in flight and for `patience` while some wait; then it takes turns with them by weight (fair.py). Without writes
+of claims it has everything at once. Refill does not rest at all while claims wait for members (`hurry`): to make these is what they wait for. No lane
+is ever kept out. Reads need no place. Every request, whatever its lane, takes a token of the rate limit.
 
 Within a lane it is first come, first served, and a request that is sent again keeps its place: claims of a pool are not reordered here. Only
 what ends something that has begun goes before what begins something (`finishing`): else, in a burst, all would end last.
@@ -116,11 +116,12 @@ class LaneGate:
         *,
         width: int = 50,
         patience: float = 2.0,
+        grace: float = 0.5,
         bucket: TokenBucket | None = None,
         pacer: Pacer | None = None,
     ) -> None:
         self._clock = clock
-        self._patience = patience
+        self._patience, self._grace = patience, min(grace, patience)
         self._bucket = bucket or TokenBucket(0, 1)
         self._unlimited = self._bucket.unlimited
         self._width = max(1, width)
@@ -137,8 +138,13 @@ class LaneGate:
         self._hurried: list[Callable[[], bool]] = []
 
     def hurry(self, hurried: Callable[[], bool]) -> None:
-        """Refill takes turns with claims at once while `hurried` says so."""
+        """Refill takes turns with claims at once while `hurried` says so. Call `look` when it begins to."""
         self._hurried.append(hurried)
+
+    def look(self) -> None:
+        """Whoever rested and need not any more goes."""
+        if self._waiting:
+            self._serve()
 
     @property
     def allowed(self) -> int:
@@ -161,6 +167,8 @@ class LaneGate:
     def enter_now(self, lane: Lane) -> bool:
         """Whether a write may be sent without waiting; if so, it has its place."""
         if self._waiting or self._flying >= self._allowed or not self._unlimited:
+            return False
+        if lane and self._in_flight[0] and not self._patient_enough(lane, self._grace, 0.0):
             return False
         self._flying += 1
         self._in_flight[lane] += 1
@@ -237,17 +245,25 @@ class LaneGate:
         for lane in _LANES:
             read, write = self._reads[lane].first(), self._writes[lane].first() if room else None
             head = write if write is not None and (read is None or write < read) else read
-            if head is not None and (Lane.CLAIMS not in ready or self._patient_enough(lane, head[1], now)):
+            if head is None:
+                continue
+            patience = (
+                self._patience if Lane.CLAIMS in ready else self._grace if self._in_flight[0] and head is write else 0.0
+            )
+            if not lane or self._patient_enough(lane, patience, now - head[1]):
                 ready[lane] = head is write
         return ready
 
-    def _patient_enough(self, lane: Lane, since: float, now: float) -> bool:
-        """Whether a lane takes turns with that of the claims. The hair is for clocks that round."""
-        if now - since >= self._patience - 1e-9:
+    def _patient_enough(self, lane: Lane, patience: float, waited: float) -> bool:
+        """Whether a lane need not wait for that of the claims any more. The hair is for timers that fire a rounding error early."""
+        if waited >= patience - 1e-9:
             return True
         return lane is Lane.REFILL and any(hurried() for hurried in self._hurried)
 
     def _look_again(self, now: float) -> float:
         """Seconds after which somebody may go although nobody left; 0 if only that helps."""
         held = self._pacer.view.held_until - now if self._pacer is not None else 0.0
-        return min((wait for wait in (held, self._bucket.wait(now)) if wait > 0), default=0.0)
+        waits = [held, self._bucket.wait(now)]
+        if self._in_flight[0]:
+            waits += [head[1] + self._grace - now for queue in self._writes[1:] if (head := queue.first()) is not None]
+        return min((wait for wait in waits if wait > 0), default=0.0)

@@ -119,12 +119,37 @@ async def test_a_write_that_is_sent_again_keeps_its_place() -> None:
     assert order == ["first", "second", "third"]
 
 
-async def test_while_there_is_room_no_lane_waits_for_another() -> None:
+async def test_without_writes_of_claims_no_lane_waits_for_another() -> None:
     log = Log(a_gate(width=4))
     async with asyncio.TaskGroup() as group:
-        for lane in Lane:
+        for lane in (Lane.STATUS, Lane.CLEANUP, Lane.REFILL):
             group.create_task(log.write(lane.name, lane, 5))
-    assert [at for _, at in log.passed] == [0] * 4
+    assert [at for _, at in log.passed] == [0] * 3
+
+
+@pytest.mark.parametrize(("lasts", "rests"), [(0.25, 0.25), (30, 0.5)])
+async def test_while_there_is_room_others_rest_for_a_moment(lasts: float, rests: float) -> None:
+    log = Log(a_gate(width=8))
+    async with asyncio.TaskGroup() as group:
+        for lane in Lane:
+            group.create_task(log.write(lane.name, lane, lasts))
+    assert [at for _, at in log.passed] == [0] + [rests] * 3
+
+
+async def test_refill_does_not_rest_while_claims_wait_for_members() -> None:
+    hurried = False
+    log = Log(a_gate(width=8))
+    log.gate.hurry(lambda: hurried)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(log.write("claim", Lane.CLAIMS, 30))
+        for lane in (Lane.REFILL, Lane.STATUS):
+            group.create_task(log.write(lane.name, lane, 1))
+        await asyncio.sleep(0.25)
+        hurried = True
+        log.gate.look()
+        await asyncio.sleep(0)
+        assert log.gate.enter_now(Lane.REFILL) is False, "somebody rests: nobody overtakes"
+    assert log.passed == [("claim", 0), ("REFILL", 0.25), ("STATUS", 0.5)]
 
 
 @pytest.mark.parametrize("lane", list(Lane))
