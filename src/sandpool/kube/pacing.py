@@ -144,7 +144,8 @@ def _judged(view: View, slowness: float, bounds: Bounds, now: float) -> View:
 
 def _widened(view: View, now: float) -> float:
     """How far the limit may grow at most, since it was refused."""
-    return view.ceiling * 2.0 ** min(50.0, (now - view.ceiling_at) / WIDENING)
+    widened: float = 2.0 ** min(50.0, (now - view.ceiling_at) / WIDENING)
+    return view.ceiling * widened
 
 
 def _throttled(view: View, answer: Answer, bounds: Bounds, now: float) -> View:

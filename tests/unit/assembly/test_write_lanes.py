@@ -43,7 +43,7 @@ async def test_what_is_shown_of_the_lanes() -> None:
     gate = LaneGate(LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), pacer=pacer)
     assert gate.enter_now(Lane.REFILL)
     gate.learn("create pods", Outcome.THROTTLED, 0.0, 1.0)
-    found = {family: values for family, values in shown(gate, pacer)}
+    found = dict(shown(gate, pacer))
     assert found[families.WRITE_LIMIT] == {(): 10}
     assert found[families.WRITES_IN_FLIGHT] == {("claims",): 0, ("refill",): 1, ("cleanup",): 0, ("status",): 0}
     assert set(found[families.WRITES_WAITING].values()) == {0}
