@@ -3,7 +3,7 @@
 Everything (data, certificates, logs, the audit log) lives in one temporary folder that goes away with it. There are no nodes,
 so pods stay Pending (support/kube_node.py is one). A kube-controller-manager collects garbage and finishes deleted namespaces;
 with `accounts` it also makes service accounts and counts quotas, and pods need an account, as on any cluster. With `durable` etcd
-syncs every write to the disk, which measurements want and tests do not.
+syncs every write to the disk, which measurements want and tests do not. `flags` are further ones of the API server.
 """
 
 from __future__ import annotations
@@ -125,16 +125,28 @@ def lacking() -> str:
 
 @contextlib.contextmanager
 def running(
-    *, controllers: bool = True, accounts: bool = False, crds: Path = CRDS, durable: bool = False
+    *,
+    controllers: bool = True,
+    accounts: bool = False,
+    crds: Path = CRDS,
+    durable: bool = False,
+    flags: Sequence[str] = (),
 ) -> Iterator[KubeServer]:
-    server = start(controllers=controllers, accounts=accounts, crds=crds, durable=durable)
+    server = start(controllers=controllers, accounts=accounts, crds=crds, durable=durable, flags=flags)
     try:
         yield server
     finally:
         server.stop()
 
 
-def start(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS, durable: bool = False) -> KubeServer:
+def start(
+    *,
+    controllers: bool = True,
+    accounts: bool = False,
+    crds: Path = CRDS,
+    durable: bool = False,
+    flags: Sequence[str] = (),
+) -> KubeServer:
     folder = Path(tempfile.mkdtemp(prefix="sandpool-kube-", dir="/var/tmp" if durable else None))  # /tmp may be memory
     client_port, peer_port, api_port = _free_ports(3)
     server = KubeServer(
@@ -146,7 +158,7 @@ def start(*, controllers: bool = True, accounts: bool = False, crds: Path = CRDS
     try:
         _write_credentials(server)
         _launch(server, "etcd", _etcd_flags(server, peer_port, durable))
-        _launch(server, "kube-apiserver", _apiserver_flags(server, api_port, accounts))
+        _launch(server, "kube-apiserver", [*_apiserver_flags(server, api_port, accounts), *flags])
         _wait_ready(server)
         apply_crds(server, crds)
         if controllers:  # last: its collector looks for new kinds only every 30 s

@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def a_stage(folder: Path, run: str) -> Iterator[Stage]:
-    """`run` is what the ledger calls it."""
-    with kube_server.running(accounts=True) as server, hollow_node(folder, server.kubeconfig) as node:
+def a_stage(folder: Path, run: str, flags: Sequence[str] = ()) -> Iterator[Stage]:
+    """`run` is what the ledger calls it; `flags` are further ones of the API server."""
+    with kube_server.running(accounts=True, flags=flags) as server, hollow_node(folder, server.kubeconfig) as node:
         stage = Stage(server, install(server), node, folder)
         LEDGER.open(run, stage.audit)
         try:

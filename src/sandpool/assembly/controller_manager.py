@@ -31,10 +31,12 @@ from sandpool.assembly.preflight import Preflight
 from sandpool.assembly.profiles import profile_pages
 from sandpool.assembly.scopes import Scoped, scoped
 from sandpool.assembly.story_pages import story_pages
+from sandpool.assembly.write_lanes import lane_of_write, shown
 from sandpool.kube.config import Config
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_config
 from sandpool.kube.lanes import Lane
+from sandpool.kube.pacing import Bounds, Pacer
 from sandpool.kube.transport import Limits
 from sandpool.loop.clock import Clock, SystemClock
 from sandpool.loop.events import EventRecorder
@@ -57,7 +59,7 @@ TOLD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Towards the API server."""
+    """Towards the API server. Upper bounds: within them, its answers decide."""
 
     qps: float = 0.0  # 0 or less: no limit
     burst: int = 10
@@ -152,7 +154,7 @@ async def _told(recorder: EventRecorder | None) -> AsyncIterator[None]:
 async def _connected(
     config: Config, options: ManagerOptions, clock: Clock, metrics: Metrics, env: Mapping[str, str]
 ) -> AsyncIterator[Apis]:
-    rate = options.rate
+    rate, pacer = options.rate, Pacer(Bounds(most=options.rate.in_flight))
     # The lease must be renewed or given up well before others may take it: its requests are cut off early.
     limits = Limits(request=options.terms.renew, write=options.terms.renew, connections=4)
     made: dict[str, Any] = {"clock": clock, "draw": random.random, "env": env, "told": metrics.called}
@@ -164,9 +166,12 @@ async def _connected(
             qps=rate.qps,
             burst=rate.burst,
             width=rate.in_flight,
+            pacer=pacer,
+            sort=lane_of_write,
         ) as work,
         connect(config, **made, limits=limits) as brief,
     ):
+        metrics.show(lambda: shown(work.gate, pacer))
         yield Apis(work, brief)
 
 
@@ -198,7 +203,7 @@ def _controllers(options: ManagerOptions, config: Config) -> ControllerOptions:
 
 
 def _recorder(api: HttpApi, clock: Clock, metrics: Metrics) -> EventRecorder:
-    background = api.in_lane(Lane.BACKGROUND)
+    background = api.in_lane(Lane.STATUS)
     instance = platform.node() or COMPONENT
     return EventRecorder(background, clock, metrics, random.random, controller=COMPONENT, instance=instance)
 

@@ -175,7 +175,7 @@ async def _gate(
     told: RouterMetrics,
     clock: Clock,
 ) -> RouterGate:
-    activity = Activity(api.in_lane(Lane.BACKGROUND), clock, options.rhythm) if options.activity else None
+    activity = Activity(api.in_lane(Lane.STATUS), clock, options.rhythm) if options.activity else None
     if activity is not None:
         await stack.enter_async_context(beside(activity=activity.run()))
     audit = stack.enter_context(_audit(options, clock))

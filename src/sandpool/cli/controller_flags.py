@@ -96,10 +96,11 @@ class LeadFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceFlags:
-    kube_api_qps: Annotated[float, _pace("Requests a second to the API server; 0 or less: no limit.")] = -1.0
+    kube_api_qps: Annotated[float, _pace("Requests a second to the API server, at most; 0 or less: no limit.")] = -1.0
     kube_api_burst: Annotated[int, _pace("Requests at once above that rate.")] = 10
     kube_api_writes_in_flight: Annotated[
-        int, _pace("Writes under way at once. A server does not get faster by more of them.")
+        int,
+        _pace("Writes in flight at once, at most. Below that the server's answers decide: latency, 429 and failures."),
     ] = 50
     cache_label_selectors: Annotated[
         bool,

@@ -1,8 +1,9 @@
 """The Api of a server reached over HTTP: verbs become calls, calls pass the gate and the wire, answers become objects.
 
-It asks again only what was surely not processed (retry.py). Two lanes share one set of connections: a call takes
-the lane of its context (`lanes.lane_of`), unless `in_lane` gave this Api one of its own. Close it when done, or use it
-as a context manager. `told` hears of every call once it has ended: verb, resource, `ok` or the error's name, seconds.
+It asks again only what was surely not processed (retry.py). All lanes share one set of connections: a call takes
+the lane of its context (`lanes.lane_of`), refined by `sort`, unless `in_lane` gave this Api one of its own. The gate learns what became
+of every write. Close it when done, or use it as a context manager. `told` hears of every call once it has ended: verb, resource, `ok` or
+the error's name, seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from sandpool.kube.answers import read_deleted, read_object, read_page
 from sandpool.kube.api import Event, Page, Preconditions, Propagation
@@ -25,8 +26,9 @@ from sandpool.kube.calls import (
 )
 from sandpool.kube.config import Config
 from sandpool.kube.credentials import Source, credentials_for
-from sandpool.kube.errors import Refused, TooManyRequests
+from sandpool.kube.errors import ApiError, Refused, TooManyRequests, Unreachable, Unreadable, Untrusted
 from sandpool.kube.lanes import Lane, LaneGate, present_lane
+from sandpool.kube.pacing import Outcome, Pacer
 from sandpool.kube.rate import TokenBucket
 from sandpool.kube.retry import RetryPolicy, pause
 from sandpool.kube.timing import Clock
@@ -40,10 +42,18 @@ from sandpool.model.resource import Resource
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
 Told = Callable[[str, str, str, float], object]
+Sort = Callable[[Lane, str, Resource[Any]], Lane]
+"""The lane of a write: from that of its context, its verb and its resource."""
+LONG: Final = 1.0
+"""Seconds. An internal error that took so long is a server that could not, not one that would not."""
 
 
 def _nobody(verb: str, resource: str, outcome: str, seconds: float) -> None:
     return None
+
+
+def _as_it_came(lane: Lane, verb: str, resource: Resource[Any]) -> Lane:
+    return lane
 
 
 class HttpApi:
@@ -56,6 +66,7 @@ class HttpApi:
         draw: Callable[[], float],
         lane: Lane | None = None,
         told: Told = _nobody,
+        sort: Sort = _as_it_came,
     ) -> None:
         self._transport = transport
         self.gate = gate
@@ -64,9 +75,10 @@ class HttpApi:
         self._draw = draw
         self._lane = lane
         self._told = told
+        self._sort = sort
 
     def in_lane(self, lane: Lane) -> HttpApi:
-        return HttpApi(self._transport, self.gate, self._policy, self._clock, self._draw, lane, self._told)
+        return HttpApi(self._transport, self.gate, self._policy, self._clock, self._draw, lane, self._told, self._sort)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -141,13 +153,15 @@ class HttpApi:
 
     async def _persist(self, verb: str, resource: Resource[Any], call: Call, attempt: Callable[[], Awaitable[R]]) -> R:
         """Make the call until it is processed or there is no point. No place is held while it pauses."""
-        started, tries, outcome = self._clock.monotonic(), 0, "ok"
-        lane = present_lane() if self._lane is None else self._lane
+        started, tries, outcome, arrival = self._clock.monotonic(), 0, "ok", None
+        lane = self._lane if self._lane is not None else self._sort(present_lane(), verb, resource)
         try:
             while True:
                 tries += 1
-                await self.gate.enter(lane, call.writes)
+                arrival = await self.gate.enter(lane, call.writes, arrival)
                 try:
+                    if call.writes:
+                        return await self._learned(f"{verb} {resource.group_resource}", attempt)
                     return await attempt()
                 except (TooManyRequests, Refused) as error:
                     wait = pause(self._policy, error, tries, self._clock.monotonic() - started, self._draw())
@@ -162,6 +176,32 @@ class HttpApi:
             raise
         finally:
             self._told(verb, resource.group_resource, outcome, self._clock.monotonic() - started)
+
+    async def _learned(self, kind: str, attempt: Callable[[], Awaitable[R]]) -> R:
+        """One write, of whose end the gate learns."""
+        sent = self._clock.monotonic()
+        try:
+            answer = await attempt()
+        except Exception as error:
+            judged = judge(error, self._clock.monotonic() - sent)
+            if judged is not None:
+                self.gate.learn(kind, judged, sent, float(getattr(error, "retry_after", None) or 0))
+            raise
+        self.gate.learn(kind, Outcome.SERVED, sent)
+        return answer
+
+
+def judge(error: Exception, seconds: float) -> Outcome | None:
+    """What an answer that is not success says about how busy the server is. None: nothing, it is about the request."""
+    if isinstance(error, TooManyRequests):
+        return Outcome.THROTTLED
+    if isinstance(error, (Untrusted, Unreadable)):
+        return None
+    if isinstance(error, Unreachable):
+        return Outcome.FAILED
+    if isinstance(error, ApiError) and (error.code in (503, 504) or (error.code >= 500 and seconds >= LONG)):
+        return Outcome.FAILED
+    return None
 
 
 class _Events(Generic[T]):
@@ -203,9 +243,12 @@ def connect(
     qps: float = 0,
     burst: int = 1,
     width: int = 50,
+    pacer: Pacer | None = None,
     told: Told = _nobody,
+    sort: Sort = _as_it_came,
 ) -> HttpApi:
-    """An Api for the server of `config`. Nothing is sent yet. `draw` gives numbers from [0, 1), for jitter."""
+    """An Api for the server of `config`. Nothing is sent yet. `draw` gives numbers from [0, 1), for jitter. Writes in flight are
+    at most `width`; with a `pacer` they are as many as the server answers well."""
     source: Source = credentials_for(config, clock, env)
-    gate = LaneGate(clock, width=width, bucket=TokenBucket(qps, burst))
-    return HttpApi(Transport(config.cluster, source, limits), gate, policy, clock, draw, told=told)
+    gate = LaneGate(clock, width=width, bucket=TokenBucket(qps, burst), pacer=pacer)
+    return HttpApi(Transport(config.cluster, source, limits), gate, policy, clock, draw, told=told, sort=sort)

@@ -1,31 +1,45 @@
-"""Two lanes to one server: what a claim waits for goes first, what a pool waits for second.
+"""Lanes to one server: writes are sorted by what they are for, and every lane keeps a share when others wait.
 
-A server has a fixed rate, so writes in flight are bounded: more at once only makes each wait for all the others. The
-second lane rests while a write of the first is in flight or waits, each request at most `rest` seconds; after that the
-lanes take turns. While what the first lane waits for is made in the second (`hurry`: claims wait, and pools have nothing left), nobody
-rests, and they take turns at once. The second lane never holds more than half of the places, so that the first always finds one. Reads need no
-place. Every request, whatever its lane, takes a token of the rate limit. Within a lane it is first come, first served, but
+A server has a fixed rate, so writes in flight are bounded: more at once only makes each wait for all the others. The bound is a fixed
+number, or is learned from the server's answers (pacing.py). What claims wait for goes first, but for a while only: another lane rests for `grace`
+seconds while writes of claims are in flight and for `patience` while some wait; then it takes turns with them by weight (fair.py). Without writes
+of claims it has everything at once. Refill does not rest at all while claims wait for members (`hurry`): to make these is what they wait for. No lane
+is ever kept out. Reads need no place. Every request, whatever its lane, takes a token of the rate limit.
+
+Within a lane it is first come, first served, and a request that is sent again keeps its place: claims of a pool are not reordered here. Only
 what ends something that has begun goes before what begins something (`finishing`): else, in a burst, all would end last.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import heapq
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from enum import IntEnum
+from itertools import count
+from typing import Final
 
+from sandpool.kube.fair import Turns
+from sandpool.kube.pacing import Outcome, Pacer
 from sandpool.kube.rate import TokenBucket
 from sandpool.kube.timing import Clock
 
 
 class Lane(IntEnum):
-    URGENT = 0
-    BACKGROUND = 1
+    """What a write is for."""
+
+    CLAIMS = 0  # somebody waits for it
+    REFILL = 1  # makes members of pools
+    CLEANUP = 2  # removes what nobody needs
+    STATUS = 3  # says how things are: marks, counts, Events
 
 
-_LANE: ContextVar[Lane] = ContextVar("sandpool_lane", default=Lane.URGENT)
+WEIGHTS: Final = {Lane.CLAIMS: 3, Lane.REFILL: 3, Lane.CLEANUP: 1, Lane.STATUS: 1}
+"""Turns when all lanes have waited long enough. About what a claim costs in each, so that none falls behind in the long run."""
+
+_LANES: Final = tuple(Lane)
+_LANE: ContextVar[Lane] = ContextVar("sandpool_lane", default=Lane.CLAIMS)
 _FINISHING: ContextVar[bool] = ContextVar("sandpool_finishing", default=False)
 
 
@@ -34,7 +48,7 @@ present_lane: Callable[[], Lane] = _LANE.get
 
 
 class lane_of:
-    """Requests made inside, also by tasks started there, take this lane: `with lane_of(Lane.BACKGROUND): ...`"""
+    """Requests made inside, also by tasks started there, take this lane: `with lane_of(Lane.REFILL): ...`"""
 
     __slots__ = ("_lane", "_token")
 
@@ -64,157 +78,192 @@ class finishing:
         _FINISHING.reset(self._token)
 
 
-class _Ticket:
-    __slots__ = ("arrived", "granted")
+_Place = tuple[bool, int]
+"""Where a request stands in its lane: whether it begins something, and when it came."""
 
-    def __init__(self, granted: asyncio.Future[None], arrived: float) -> None:
-        self.granted = granted
-        self.arrived = arrived
+
+class _Waiting:
+    """The requests of one lane that wait, in order. Those that gave up are skipped when it is their turn."""
+
+    __slots__ = ("heap", "left")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[_Place, float, asyncio.Future[None]]] = []  # place, since when, and what it waits for
+        self.left = 0  # how many in the heap still wait
+
+    def add(self, place: _Place, since: float, granted: asyncio.Future[None]) -> None:
+        heapq.heappush(self.heap, (place, since, granted))
+        self.left += 1
+
+    def first(self) -> tuple[_Place, float] | None:
+        """Who is next, and since when that has waited."""
+        heap = self.heap
+        while heap and heap[0][2].done():
+            heapq.heappop(heap)
+        return heap[0][:2] if heap else None
+
+    def grant(self) -> None:
+        heapq.heappop(self.heap)[2].set_result(None)
+        self.left -= 1
 
 
 class LaneGate:
-    """Pass it with `enter`; a write gives its place back with `leave`."""
+    """Pass it with `enter`; a write gives its place back with `leave`. With a `pacer` the width is the most that it may allow."""
 
-    def __init__(self, clock: Clock, *, width: int = 50, rest: float = 2.0, bucket: TokenBucket | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        width: int = 50,
+        patience: float = 2.0,
+        grace: float = 0.5,
+        bucket: TokenBucket | None = None,
+        pacer: Pacer | None = None,
+    ) -> None:
         self._clock = clock
-        self._rest = rest
+        self._patience, self._grace = patience, min(grace, patience)
         self._bucket = bucket or TokenBucket(0, 1)
-        self._places = (max(1, width), max(1, width // 2))  # how many writes in all each lane may make it
-        self._in_flight = [0, 0]
-        self._reads: tuple[deque[_Ticket], deque[_Ticket]] = (deque(), deque())
-        self._writes: tuple[deque[_Ticket], deque[_Ticket]] = (deque(), deque())
-        self._last = Lane.BACKGROUND  # who went last: when both lanes may go, it is the other's turn
+        self._unlimited = self._bucket.unlimited
+        self._width = max(1, width)
+        self._pacer = pacer
+        self._allowed = self._width if pacer is None else min(self._width, pacer.view.allowed(clock.monotonic()))
+        self._flying = 0
+        self._in_flight = [0] * len(Lane)
+        self._waiting = 0
+        self._reads = tuple(_Waiting() for _ in Lane)
+        self._writes = tuple(_Waiting() for _ in Lane)
+        self._turns = Turns([WEIGHTS[lane] for lane in Lane])
+        self._arrivals = count()
         self._timer: asyncio.TimerHandle | None = None
         self._hurried: list[Callable[[], bool]] = []
 
     def hurry(self, hurried: Callable[[], bool]) -> None:
-        """The second lane does not rest while `hurried` says so. Call `look` when it begins to."""
+        """Refill takes turns with claims at once while `hurried` says so. Call `look` when it begins to."""
         self._hurried.append(hurried)
 
     def look(self) -> None:
-        """Whoever may go now goes."""
-        if self._anybody():
+        """Whoever rested and need not any more goes."""
+        if self._waiting:
             self._serve()
+
+    @property
+    def allowed(self) -> int:
+        """How many writes may be in flight at the moment."""
+        return self._allowed
 
     @property
     def in_flight(self) -> int:
         """Writes that have passed and not yet left."""
-        return self._in_flight[0] + self._in_flight[1]
+        return self._flying
 
     @property
     def waiting(self) -> int:
-        return sum(len(queue) for queue in (*self._reads, *self._writes))
+        return self._waiting
+
+    def in_lane(self, lane: Lane) -> tuple[int, int]:
+        """Writes of a lane that are in flight, and requests of it that wait."""
+        return self._in_flight[lane], self._reads[lane].left + self._writes[lane].left
 
     def enter_now(self, lane: Lane) -> bool:
         """Whether a write may be sent without waiting; if so, it has its place."""
-        if self._writes[lane] or not self._bucket.unlimited or not self._open(lane):
+        if self._waiting or self._flying >= self._allowed or not self._unlimited:
             return False
+        if lane and self._in_flight[0] and not self._patient_enough(lane, self._grace, 0.0):
+            return False
+        self._flying += 1
         self._in_flight[lane] += 1
         return True
 
-    async def enter(self, lane: Lane, write: bool) -> None:
-        """Wait for permission to send one request."""
+    async def enter(self, lane: Lane, write: bool, arrival: int | None = None) -> int:
+        """Wait for permission to send one request. The answer is when it came: whoever sends it again gives that back."""
+        if arrival is None:
+            arrival = next(self._arrivals)
+        if self.enter_now(lane) if write else self._unlimited:
+            return arrival
         queue = (self._writes if write else self._reads)[lane]
-        if self.enter_now(lane) if write else (not queue and self._bucket.unlimited):
-            return
-        ticket = _Ticket(asyncio.get_running_loop().create_future(), self._clock.monotonic())
-        if _FINISHING.get():
-            queue.appendleft(ticket)
-        else:
-            queue.append(ticket)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._writes[lane].left and not self._reads[lane].left:
+            self._turns.joined(lane)
+        queue.add((not _FINISHING.get(), arrival), self._clock.monotonic(), granted)
+        self._waiting += 1
         self._serve()
         try:
-            await ticket.granted
+            await granted
         except asyncio.CancelledError:
-            self._withdraw(ticket, queue, lane, write)
+            if not granted.cancelled():  # permission and cancellation met: give the place back
+                if write:
+                    self.leave(lane)
+            else:
+                self._waiting -= 1
+                queue.left -= 1
             raise
+        return arrival
 
     def leave(self, lane: Lane) -> None:
         """A write has its answer, or will have none."""
+        self._flying -= 1
         self._in_flight[lane] -= 1
-        if self._anybody():
+        if self._waiting:
             self._serve()
 
-    def _withdraw(self, ticket: _Ticket, queue: deque[_Ticket], lane: Lane, write: bool) -> None:
-        if not ticket.granted.cancelled():  # permission and cancellation met: give the place back
-            if write:
-                self.leave(lane)
-            return
-        if ticket in queue:
-            queue.remove(ticket)
-        self._serve()  # the first lane may have become quiet
+    def learn(self, kind: str, outcome: Outcome, sent: float, retry_after: float = 0.0) -> None:
+        """What became of a write that has not left yet; `kind` is its verb and resource."""
+        pacer = self._pacer
+        if pacer is not None:
+            now, busy = self._clock.monotonic(), 2 * self._flying >= self._allowed
+            pacer.hear(kind, outcome, sent=sent, now=now, busy=busy, retry_after=retry_after)
+            self._allowed = min(self._width, pacer.view.allowed(now))
 
     def _serve(self) -> None:
         """Let through whoever may go now, and arrange to look again when time alone will change the answer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._anybody():
-            return
         now = self._clock.monotonic()
-        while (chosen := self._next(now)) is not None:
-            lane, write = chosen
-            queue = (self._writes if write else self._reads)[lane]
-            if queue[0].granted.done():  # cancelled, and its task has not run yet
-                queue.popleft()
-                continue
-            if not self._bucket.take(now):
+        if self._pacer is not None:
+            self._allowed = min(self._width, self._pacer.view.allowed(now))
+        while self._waiting:
+            ready = self._ready(now)
+            if not ready or not self._bucket.take(now):
                 break
-            if write:
+            lane = Lane(self._turns.choose(ready))
+            self._turns.took(lane)
+            self._waiting -= 1
+            if ready[lane]:
+                self._flying += 1
                 self._in_flight[lane] += 1
-            queue.popleft().granted.set_result(None)
-            self._last = lane
-        again = self._look_again(now)
-        if again is not None:
+                self._writes[lane].grant()
+            else:
+                self._reads[lane].grant()
+        if self._waiting and (again := self._look_again(now)) > 0:
             self._timer = asyncio.get_running_loop().call_later(again, self._serve)
 
-    def _next(self, now: float) -> tuple[Lane, bool] | None:
-        """Who goes next if there is a token: the lane, and whether it is a write."""
-        urgent = self._candidate(Lane.URGENT, now)
-        background = self._candidate(Lane.BACKGROUND, now)
-        if urgent is None or background is None:
-            return urgent or background
-        if not self._rested((self._writes if background[1] else self._reads)[Lane.BACKGROUND][0], now):
-            return urgent
-        return background if self._last is Lane.URGENT else urgent
+    def _ready(self, now: float) -> dict[Lane, bool]:
+        """The lanes of which a request may go if there is a token, and whether that is a write. Of a read and a write the one goes
+        that came first: neither a stream of reads nor one of writes starves the other."""
+        room, ready = self._flying < self._allowed, {}
+        for lane in _LANES:
+            read, write = self._reads[lane].first(), self._writes[lane].first() if room else None
+            head = write if write is not None and (read is None or write < read) else read
+            if head is None:
+                continue
+            patience = (
+                self._patience if Lane.CLAIMS in ready else self._grace if self._in_flight[0] and head is write else 0.0
+            )
+            if not lane or self._patient_enough(lane, patience, now - head[1]):
+                ready[lane] = head is write
+        return ready
 
-    def _candidate(self, lane: Lane, now: float) -> tuple[Lane, bool] | None:
-        reads, writes = self._reads[lane], self._writes[lane]
-        if writes and (self._open(lane) or (self._room(lane) and self._rested(writes[0], now))):
-            # A token goes to whoever came first: neither a stream of reads nor one of writes starves the other.
-            return (lane, not reads or writes[0].arrived < reads[0].arrived)
-        return (lane, False) if reads else None
+    def _patient_enough(self, lane: Lane, patience: float, waited: float) -> bool:
+        """Whether a lane need not wait for that of the claims any more. The hair is for timers that fire a rounding error early."""
+        if waited >= patience - 1e-9:
+            return True
+        return lane is Lane.REFILL and any(hurried() for hurried in self._hurried)
 
-    def _open(self, lane: Lane) -> bool:
-        """May a write of this lane go without having rested?"""
-        if not self._room(lane):
-            return False
-        return lane is Lane.URGENT or not (self._in_flight[0] or self._writes[0]) or self._in_a_hurry()
-
-    def _room(self, lane: Lane) -> bool:
-        if self._in_flight[0] + self._in_flight[1] >= self._places[0]:
-            return False
-        return self._in_flight[lane] < self._places[lane]
-
-    def _rested(self, ticket: _Ticket, now: float) -> bool:
-        # The hair is for timers that fire a rounding error early.
-        return now - ticket.arrived >= self._rest - 1e-9 or self._in_a_hurry()
-
-    def _in_a_hurry(self) -> bool:
-        return any(hurried() for hurried in self._hurried)
-
-    def _look_again(self, now: float) -> float | None:
-        """Seconds after which somebody may go although nobody left."""
-        if not self._anybody():
-            return None
-        waits = []
-        if (token := self._bucket.wait(now)) > 0:
-            waits.append(token)
-        writes = self._writes[Lane.BACKGROUND]
-        if writes and not self._rested(writes[0], now):
-            waits.append(writes[0].arrived + self._rest - now)
-        return min(waits) if waits else None
-
-    def _anybody(self) -> bool:
-        (urgent_reads, reads), (urgent_writes, writes) = self._reads, self._writes
-        return bool(urgent_writes or writes or urgent_reads or reads)
+    def _look_again(self, now: float) -> float:
+        """Seconds after which somebody may go although nobody left; 0 if only that helps."""
+        held = self._pacer.view.held_until - now if self._pacer is not None else 0.0
+        waits = [held, self._bucket.wait(now)]
+        if self._in_flight[0]:
+            waits += [head[1] + self._grace - now for queue in self._writes[1:] if (head := queue.first()) is not None]
+        return min((wait for wait in waits if wait > 0), default=0.0)

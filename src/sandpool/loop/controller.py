@@ -204,7 +204,7 @@ class Controller(Generic[K]):
         run = self._begun(key)
         self._waits.observe(waited)
         bind({"controller": self.name, "key": key, "rid": run.rid})
-        take_lane(Lane.BACKGROUND if priority is Priority.SECOND else Lane.URGENT)
+        take_lane(Lane.REFILL if priority is Priority.SECOND else Lane.CLAIMS)
         take_notes(run.plan)
         began = self._clock.monotonic()
         outcome: Done | BaseException

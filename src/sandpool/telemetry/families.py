@@ -78,6 +78,25 @@ DISK_EVICTIONS = Family(
     ("cause",),
     counter=True,
 )
+WRITE_LIMIT = Family(
+    "sandpool_client_write_limit", "Writes that may be in flight at once, as the server's answers allow.", ()
+)
+_LANE = ("lane",)
+WRITES_IN_FLIGHT = Family(
+    "sandpool_client_writes_in_flight", "Writes that have no answer yet, by what they are for.", _LANE
+)
+WRITES_WAITING = Family(
+    "sandpool_client_writes_waiting", "Writes that wait until there are fewer in flight, by what they are for.", _LANE
+)
+WRITES_THROTTLED = Family(
+    "sandpool_client_writes_throttled", "Writes that the server answered with 429, each try counted.", (), counter=True
+)
+WRITE_LIMIT_LOWERED = Family(
+    "sandpool_client_write_limit_lowered",
+    "Times the limit was lowered: throttled (429), failed (503, 504, no answer) or slow.",
+    ("cause",),
+    counter=True,
+)
 ALL = (
     SHARE_TOTAL,
     SHARE_USED,
@@ -101,6 +120,11 @@ ALL = (
     DISK_RESERVE_HELD,
     DISK_LEVEL,
     DISK_EVICTIONS,
+    WRITE_LIMIT,
+    WRITES_IN_FLIGHT,
+    WRITES_WAITING,
+    WRITES_THROTTLED,
+    WRITE_LIMIT_LOWERED,
 )
 
 

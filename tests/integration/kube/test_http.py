@@ -34,6 +34,7 @@ from sandpool.loop.lease import Terms
 from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
+from sandpool.model.resource import Resource
 from support.scripted_peer import answer, cut, drop, forever, hang, scripted_peer, stream
 from support.step_clock import StepClock
 
@@ -290,29 +291,35 @@ async def test_a_cancelled_write_gives_its_place_back(to: Callable[..., HttpApi]
 async def test_lanes_share_connections_and_the_bound(to: Callable[..., HttpApi]) -> None:
     done = asyncio.Event()
     async with scripted_peer(hang(done, POD), answer(POD), answer(POD)) as peer, asyncio.TaskGroup() as group:
-        urgent = to(peer.url, width=4)
-        background = urgent.in_lane(Lane.BACKGROUND)
-        group.create_task(urgent.patch(PODS, "a", PATCH, "team"))
+        first = to(peer.url, width=1)
+        other = first.in_lane(Lane.STATUS)
+        group.create_task(first.patch(PODS, "a", PATCH, "team"))
         await peer.asked(1)
-        group.create_task(background.patch_status(PODS, "a", PATCH, "team"))
-        await background.get(PODS, "a", "team")
-        assert [seen.method for seen in peer.seen] == ["PATCH", "GET"], "a read does not rest, a write does"
+        group.create_task(other.patch_status(PODS, "a", PATCH, "team"))
+        await other.get(PODS, "a", "team")
+        assert [seen.method for seen in peer.seen] == ["PATCH", "GET"], "a read needs no place, a write does"
+        assert (first.gate.in_lane(Lane.CLAIMS), first.gate.in_lane(Lane.STATUS)) == ((1, 0), (0, 1))
         done.set()
     assert [seen.path.rpartition("/")[2] for seen in peer.seen] == ["a", "a", "status"]
 
 
-async def test_a_call_takes_the_lane_of_its_context(to: Callable[..., HttpApi]) -> None:
+async def test_a_call_takes_the_lane_of_its_context_as_it_is_sorted(to: Callable[..., HttpApi]) -> None:
     done = asyncio.Event()
-    async with scripted_peer(hang(done, POD), answer(POD)) as peer, asyncio.TaskGroup() as group:
-        api = to(peer.url, width=4)
-        group.create_task(api.patch(PODS, "a", PATCH, "team"))
-        await peer.asked(1)
-        with lane_of(Lane.BACKGROUND):
-            rests = group.create_task(api.patch_status(PODS, "a", PATCH, "team"))
-        await asyncio.sleep(0.05)
-        assert not rests.done()
-        assert len(peer.seen) == 1
+    asked: list[tuple[Lane, str, str]] = []
+
+    def sort(lane: Lane, verb: str, resource: Resource[Any]) -> Lane:
+        asked.append((lane, verb, resource.plural))
+        return Lane.CLEANUP if verb == "delete" else lane
+
+    async with scripted_peer(hang(done, POD), hang(done, POD)) as peer, asyncio.TaskGroup() as group:
+        api = to(peer.url, width=4, sort=sort)
+        with lane_of(Lane.REFILL):
+            group.create_task(api.patch(PODS, "a", PATCH, "team"))
+            group.create_task(api.delete(PODS, "a", "team"))
+        await peer.asked(2)
+        assert [api.gate.in_lane(lane)[0] for lane in Lane] == [0, 1, 1, 0]
         done.set()
+    assert asked == [(Lane.REFILL, "patch", "pods"), (Lane.REFILL, "delete", "pods")]
 
 
 async def test_every_call_is_told_with_its_end(to: Callable[..., HttpApi]) -> None:

@@ -253,8 +253,8 @@ async def test_calls_take_the_lane_of_their_key() -> None:
         bench.controller.wake(key, "test", priority)
     await bench.run(10)
     assert [key for key, _ in bench.ran] == ["b", "a", "c"]
-    assert lanes == [(Lane.URGENT,) * 2, (Lane.BACKGROUND,) * 2, (Lane.BACKGROUND,) * 2]
-    assert present_lane() is Lane.URGENT
+    assert lanes == [(Lane.CLAIMS,) * 2, (Lane.REFILL,) * 2, (Lane.REFILL,) * 2]
+    assert present_lane() is Lane.CLAIMS
 
 
 async def _lane() -> Lane:
@@ -521,7 +521,7 @@ async def test_what_is_left_for_afterwards_is_the_same_reconcile_in_the_second_l
     bench.controller.wake("a", "user")
     await bench.run(1)
     assert [key for key, _ in bench.ran] == ["a", "a"]
-    assert lanes == [Lane.URGENT, Lane.BACKGROUND]
+    assert lanes == [Lane.CLAIMS, Lane.REFILL]
     (entry,) = bench.story.of(("test", "a"))
     assert (entry.trigger, entry.plan, entry.outcome) == ("user", "plan 1; plan 2", "done")
     assert (
