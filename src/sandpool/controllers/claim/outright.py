@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from sandpool.controllers.assigner.assigner import Assigner
-from sandpool.controllers.assigner.facts import Claimant, Member
+from sandpool.controllers.assigner.facts import Claimant, Counts, Member
 from sandpool.controllers.claim.annotations import missing_annotations
+from sandpool.controllers.claim.backlog import Backlog, Outlook
 from sandpool.controllers.claim.binding import as_json, bound_status
 from sandpool.controllers.claim.memory import Granted, Memory, Notes
 from sandpool.controllers.claim.news import bound_news
@@ -23,7 +24,7 @@ from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.steps import Ask, said
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.controllers.claim.view import ClaimView
-from sandpool.kube.outright import Grant
+from sandpool.kube.outright import Busy, Grant
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.errors import Terminal
@@ -33,7 +34,7 @@ from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.labels import SANDBOX_NAME
-from sandpool.model.metadata import Key, Revision
+from sandpool.model.metadata import Key, Revision, Uid
 from sandpool.model.patches import Patch
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
@@ -67,6 +68,8 @@ class Outright:
     ) -> None:
         self.rush = Rush()
         self.times: Times | None = None
+        self.outlook: Callable[[Uid], Outlook] = lambda pool: Outlook()
+        self.backlog = Backlog(observer.caches.claims, options.bounds)
         self.foresee: Callable[[Key], object] = lambda sandbox: None  # told whose owner is about to change
         self._observer = observer
         self._assigner = assigner
@@ -97,6 +100,14 @@ class Outright:
             if granted is None:
                 self.release(claim)
         return granted
+
+    def busy(self, claim: SandboxClaim) -> Busy | None:
+        pool = self._observer.caches.pools.get(pool_key(claim))
+        counts = Counts() if pool is None else self._assigner.counts(pool.metadata.uid)
+        if counts.ready > counts.waiting:
+            return None  # a member is ready for it
+        outlook = Outlook() if pool is None else self.outlook(pool.metadata.uid)
+        return self.backlog.busy(claim.metadata.namespace, outlook, self._clock.monotonic())
 
     def _granted(self, claim: SandboxClaim, member: Member, why: str, now: datetime) -> _Granted | None:
         sandbox = self._observer.as_member(member)
