@@ -1,4 +1,4 @@
-"""Flags about how much all tenants of a local cluster may hold together."""
+"""Flags about how much all tenants of a local cluster may hold together, and how many claims may wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
+    from sandpool.controllers.claim.backlog import Bounds
     from sandpool.local.objects.holdings import HoldingLimits
 
 MOST = 10**9
@@ -27,6 +28,16 @@ class ShareFlags:
         str, Parameter(help="Bytes of those objects, such as 256Mi. All of them are in memory.")
     ] = "256Mi"
 
+    max_waiting_claims: Annotated[
+        int,
+        Parameter(
+            help="Claims of all namespaces together that may wait for a sandbox. One more is answered 429, with when to come back."
+        ),
+    ] = 10_000
+    max_wait: Annotated[
+        int, Parameter(help="Seconds that a new claim may be expected to wait. Beyond that it is answered 429.")
+    ] = 60
+
     def limits(self) -> HoldingLimits:
         """Exit for a mistake."""
         from sandpool.local.objects.holdings import HoldingLimits
@@ -36,12 +47,23 @@ class ShareFlags:
                 raise Exit(USAGE, f"{flag} {number}: choose a number from 1 to {MOST}")
         return HoldingLimits(sandboxes=self.max_sandboxes, objects=self.max_objects, size=_size(self.max_stored_bytes))
 
+    def bounds(self) -> Bounds:
+        """What may wait. Exit for a mistake."""
+        from sandpool.controllers.claim.backlog import Bounds
+
+        for flag, number in (("--max-waiting-claims", self.max_waiting_claims), ("--max-wait", self.max_wait)):
+            if not 1 <= number <= MOST:
+                raise Exit(USAGE, f"{flag} {number}: choose a number from 1 to {MOST}")
+        return Bounds(self.max_waiting_claims, float(self.max_wait))
+
     def arguments(self) -> list[str]:
         """The same again, for another run of the command."""
         return [
             f"--max-sandboxes={self.max_sandboxes}",
             f"--max-objects={self.max_objects}",
             f"--max-stored-bytes={self.max_stored_bytes}",
+            f"--max-waiting-claims={self.max_waiting_claims}",
+            f"--max-wait={self.max_wait}",
         ]
 
 

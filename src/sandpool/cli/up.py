@@ -60,7 +60,7 @@ def up(
     node.check(directory.root)
     _check(otlp_endpoint)
     told = {**node.settings(), "holdings": shares.limits(), "accept_loss": damage.accept_loss, "events": events}
-    defaults, pools = containers.defaults(), told["pools"]
+    defaults, pools, bounds = containers.defaults(), told["pools"], shares.bounds()
     directory.prepare()
     if detach:
         arguments = [*place.arguments(), "--log-format", log_format, *node.arguments(), *containers.arguments()]
@@ -71,12 +71,13 @@ def up(
         return
     from sandpool.assembly.controllers import ControllerOptions
     from sandpool.assembly.local_options import LocalOptions
+    from sandpool.controllers.claim.options import Options as ClaimOptions
     from sandpool.telemetry.log import configure
 
     configure(style=log_format, level="DEBUG" if verbose else "INFO")
     listens: dict[str, Any] = {"host": place.host, "port": place.port, "router_port": place.way_in}
     with _tracing(otlp_endpoint) as tracer:
-        controllers = ControllerOptions(defaults=defaults)
+        controllers = ControllerOptions(defaults=defaults, claim=ClaimOptions(bounds=bounds))
         _serve(LocalOptions(directory, **listens, **told, controllers=controllers, tracer=tracer))
 
 

@@ -8,7 +8,7 @@ a claim that cannot be served outright is stored as it is; then everything goes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.metadata import Key, Revision
@@ -38,7 +38,18 @@ class Grant(Protocol):
         ...
 
 
+class Busy(NamedTuple):
+    """Too many claims wait already: this one is not stored."""
+
+    retry_after: int  # seconds
+    why: str
+
+
 class Granter(Protocol):
     def grant(self, claim: SandboxClaim) -> Grant | None:
         """For a claim that is about to be created and has everything but a revision. None: not now, or not this one."""
+        ...
+
+    def busy(self, claim: SandboxClaim) -> Busy | None:
+        """Whether a claim that was granted nothing has to come back later. None: it may be stored, and wait."""
         ...

@@ -45,6 +45,7 @@ class Tally:
     failed: int = 0
     released: int = 0
     throttled: int = 0
+    turned_away: int = 0
 
 
 class Driver:
@@ -180,7 +181,7 @@ class Driver:
             record.throttled += 1
             self.tally.throttled += 1
             if self._elapsed() + wait > record.scheduled + self._work.timeout:
-                self._fail(record, "create: TooManyRequests")
+                self._turn_away(record)
                 return
             await self._clock.sleep(wait)
 
@@ -238,6 +239,9 @@ class Driver:
                     await self._quiet.wait()
             except TimeoutError:
                 for record in tuple(self._open.values()):
+                    if record.throttled and record.answered is None and not record.error:
+                        self._turn_away(record)
+                        continue
                     why = f" ({record.reason})" if record.reason else ""
                     self._fail(record, record.error or f"not Ready in time{why}")
         await self._used()
@@ -251,6 +255,13 @@ class Driver:
         kind = f"{doing}: {type(error).__name__}"
         self.examples.setdefault(kind, str(error)[:LONGEST_EXAMPLE])
         return kind
+
+    def _turn_away(self, record: ClaimRecord) -> None:
+        """It is not there, and nothing went wrong: the server is past its capacity, and says so."""
+        if record.name in self._open:
+            record.turned_away = True
+            self.tally.turned_away += 1
+            self._settle(record)
 
     def _fail(self, record: ClaimRecord, error: str) -> None:
         if record.name in self._open:

@@ -95,7 +95,13 @@ def told(tally: Tally) -> str:
     if not tally.planned:
         return ""
     parts = [f"{tally.ready} of {tally.planned} ready", f"{tally.sent} sent"]
-    for name, number in (("failed", tally.failed), ("throttled", tally.throttled), ("released", tally.released)):
+    counted = {
+        "failed": tally.failed,
+        "throttled": tally.throttled,
+        "turned away": tally.turned_away,
+        "released": tally.released,
+    }
+    for name, number in counted.items():
         if number:
             parts.append(f"{number} {name}")
     return ", ".join(parts)

@@ -100,7 +100,7 @@ def _rising(steps: Sequence[Step]) -> int:
 def judge(rate: float, measured: Measured, ramp: Ramp) -> Step:
     ordered = sorted(latency for record in measured.records if (latency := record.latency) is not None)
     p99 = percentile(ordered, 99)
-    errors = sum(1 for record in measured.records if record.error)
+    errors = sum(1 for record in measured.records if record.error or record.turned_away)
     held = not errors and p99 is not None and p99 <= ramp.p99
     share = measured.used.generator_cpu / max(measured.used.driven, 1e-9)
     return Step(rate, p99, errors, share, measured, held, percentile(ordered, 50))

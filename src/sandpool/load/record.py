@@ -34,6 +34,7 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     sandbox: str = ""
     warm: bool | None = None
     throttled: int = 0  # answers of 429
+    turned_away: bool = False  # it was never taken in: until the end it was told to come back later
     reason: str = ""  # what its Ready condition said last, if it never became true
     error: str = ""  # why it counts as failed
     step: float | None = None  # of a ramp: the rate at which it came

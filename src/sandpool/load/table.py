@@ -26,6 +26,8 @@ def _outcome(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     claims = f"{result['ready']} of {result['claims']} ready"
     if result["failed"]:
         claims += f", {result['failed']} failed"
+    if result.get("turned_away"):
+        claims += f", {result['turned_away']} turned away"
     if result["throttled"]:
         claims += f", {result['throttled']} times told to come back later (429)"
     warm = result["warm_fraction"]

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from sandpool.controllers.claim.controller import NAME
-from sandpool.kube.outright import Grant
+from sandpool.kube.outright import Busy, Grant
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import SANDBOXES
 from sandpool.simulation.authorship import Author
@@ -26,6 +26,10 @@ class Granting:
         self._leader = leader
         self._referee = referee
         self._numbers = count(1)
+
+    def busy(self, claim: SandboxClaim) -> Busy | None:
+        leader = self._leader
+        return leader.controllers.claim.outright.busy(claim) if leader.alive else None
 
     def grant(self, claim: SandboxClaim) -> Grant | None:
         leader = self._leader

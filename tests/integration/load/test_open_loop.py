@@ -135,12 +135,14 @@ async def test_a_busy_server_is_obeyed(tmp_path: Path) -> None:
         assert (await LocalApi(server.objects).list(CLAIMS, "default")).items == ()
 
 
-async def test_a_server_that_stays_busy_makes_claims_fail_in_time(tmp_path: Path) -> None:
+async def test_claims_that_a_server_never_takes_in_are_turned_away_and_not_failed(tmp_path: Path) -> None:
     async with local_server(tmp_path, options=ServerOptions(limits=replace(Limits(), requests=1))) as server:
         work = Work(dwell=None, timeout=0.5)  # shorter than the second after which one may come back
         async with granting(server), a_driver(server, work, 8) as driver:
             records = await driver.drive(burst(8), lambda number: f"c{number}", "pool")
-            failed = [record for record in records if record.error]
-            assert {record.error for record in failed} == {"create: TooManyRequests"}
-            assert len(failed) == driver.tally.failed > 0
+            away = [record for record in records if record.turned_away]
+            assert len(away) == driver.tally.turned_away > 0
+            assert driver.tally.failed == 0
+            assert not any(record.error for record in records)
+            assert all(record.answered is None and record.ready is None for record in away)
             assert any(record.ready is not None for record in records)

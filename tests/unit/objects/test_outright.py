@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.kube.errors import AlreadyExists, Invalid, Unavailable
+from sandpool.kube.errors import AlreadyExists, Invalid, TooManyRequests, Unavailable
+from sandpool.kube.outright import Busy
 from sandpool.local.objects.keys import key_of
 from sandpool.local.objects.objects import Objects
 from sandpool.local.store.store import Store
@@ -60,6 +61,10 @@ class FakeGranter:
     more: dict[str, Any] = field(default_factory=dict)
     asked: list[SandboxClaim] = field(default_factory=list)
     grants: list[FakeGrant] = field(default_factory=list)
+    too_busy: Busy | None = None
+
+    def busy(self, claim: SandboxClaim) -> Busy | None:
+        return self.too_busy
 
     def grant(self, claim: SandboxClaim) -> FakeGrant | None:
         self.asked.append(claim)
@@ -269,19 +274,37 @@ async def test_only_claims_are_asked_for(desk: Desk, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("granter", ["none", "unwilling", "broken"])
 async def test_what_is_not_granted_is_created_as_it_is(desk: Desk, granter: str) -> None:
-    class Unwilling:
+    class Unwilling(FakeGranter):
         def grant(self, claim: SandboxClaim) -> None:
             return None
 
-    class Broken:
+    class Broken(FakeGranter):
         def grant(self, claim: SandboxClaim) -> None:
             raise RuntimeError("a bug of ours")
 
-    desk.b.objects.outright.granter = {"none": None, "unwilling": Unwilling(), "broken": Broken()}[granter]
+    desk.b.objects.outright.granter = {
+        "none": None,
+        "unwilling": Unwilling(Revision(2)),
+        "broken": Broken(Revision(2)),
+    }[granter]
     made = await desk.created()
     assert made == desk.b.get(kinds.CLAIMS, "c")
     assert made["metadata"]["resourceVersion"] == "3"
     assert not desk.served
+
+
+async def test_beyond_a_bound_a_claim_is_told_to_come_back(desk: Desk) -> None:
+    """Nothing of it is stored. One that is granted a sandbox is never asked."""
+    desk.granter.too_busy = Busy(7, "3 claims wait")
+    await desk.created()
+    assert desk.served
+    desk.granter.grant = lambda claim: None  # type: ignore[method-assign]
+    with pytest.raises(
+        TooManyRequests, match=r'"d" cannot wait for a sandbox now: 3 claims wait. Try again in 7 s'
+    ) as told:
+        await desk.b.create(kinds.CLAIMS, claim("d"))
+    assert told.value.retry_after == 7
+    assert desk.b.absent(kinds.CLAIMS, "d")
 
 
 async def test_a_commit_that_fails_leaves_nothing(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from sandpool import AsyncConnection, AsyncSandbox, ClaimDeleted, Connection, Sandbox, Unreachable
+from sandpool import AsyncConnection, AsyncSandbox, ClaimDeleted, ClaimTimeout, Connection, Sandbox, Unreachable
 from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.config import User
 from sandpool.sdk.config import Resolved
@@ -57,15 +57,18 @@ def script() -> Script:
     return Script()
 
 
-async def claimed(peer: Peer, blocking: bool) -> str:
+async def claimed(peer: Peer, blocking: bool, timeout: float = 60) -> str:
     """The name of the sandbox; it is given back."""
     if not blocking:
         connection = AsyncConnection(resolved=resolved(peer))
-        async with connection, AsyncSandbox.claim("python", connection=connection) as box:
+        async with connection, AsyncSandbox.claim("python", connection=connection, timeout=timeout) as box:
             return box.sandbox
 
     def work() -> str:
-        with Connection(resolved=resolved(peer)) as connection, Sandbox.claim("python", connection=connection) as box:
+        with (
+            Connection(resolved=resolved(peer)) as connection,
+            Sandbox.claim("python", connection=connection, timeout=timeout) as box,
+        ):
             return box.sandbox
 
     return await asyncio.to_thread(work)
@@ -202,3 +205,42 @@ async def test_an_address_is_for_the_very_sandbox_that_was_attached_to() -> None
         ):
             await box.url(8000)
         assert peer.seen[2].json == {"namespace": "default", "sandbox": "mine", "port": 8000, "uid": "s-1"}
+
+
+BUSY = {
+    "kind": "Status",
+    "code": 429,
+    "reason": "TooManyRequests",
+    "message": "3 claims wait",
+    "details": {"retryAfterSeconds": 1},
+}
+
+
+@both
+async def test_a_server_that_is_too_busy_is_asked_again_when_it_says_so(script: Script, blocking: bool) -> None:
+    acts = [answer(BUSY, status=429)] * 2
+    async with scripted_peer(*acts, script.kept(), script.event(ready=True), answer({})) as peer:
+        script.peer = peer
+        assert await claimed(peer, blocking) == "python-x"
+    assert verbs(peer) == ["POST", "POST", "POST", "WATCH", "DELETE"]
+
+
+@both
+async def test_a_server_that_stays_too_busy_is_told_in_time(script: Script, blocking: bool) -> None:
+    """Before the time is over, if the server says that it will be."""
+    later = {**BUSY, "details": {"retryAfterSeconds": 30}}
+    async with scripted_peer(answer(later, status=429)) as peer:
+        with pytest.raises(ClaimTimeout, match=r"3 claims wait, and its timeout of 20 s is over before that"):
+            await claimed(peer, blocking, timeout=20)
+    assert verbs(peer) == ["POST"]
+
+
+async def test_a_wait_for_a_busy_server_can_be_cancelled(script: Script) -> None:
+    later = {**BUSY, "details": {"retryAfterSeconds": 30}}
+    async with scripted_peer(answer(later, status=429)) as peer:
+        task = asyncio.create_task(claimed(peer, blocking=False))
+        await peer.asked(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert verbs(peer).count("POST") == 1

@@ -104,7 +104,7 @@ class FirstReady:
         due: list[_Due] = []
         while self._due and self._due[0].at <= now and len(due) < AT_ONCE:
             due.append(self._due.popleft())
-        with lane_of(Lane.BACKGROUND):
+        with lane_of(Lane.STATUS):
             async with asyncio.TaskGroup() as together:
                 for one in due:
                     together.create_task(self._annotate(one.key, one.uid))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from sandpool.controllers.claim.backlog import Bounds
 from sandpool.controllers.claim.pod_metadata import USER_DOMAINS
 
 
@@ -28,3 +29,5 @@ class Options:
     """Where claims may take the labels of their pods from."""
     audit_every: float = 600.0
     """Seconds between two comparisons of what is remembered with what is cached."""
+    bounds: Bounds = field(default_factory=Bounds)
+    """What may wait, where the server asks before it stores a claim."""

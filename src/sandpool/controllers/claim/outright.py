@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member
 from sandpool.controllers.claim.annotations import naming
+from sandpool.controllers.claim.backlog import Backlog
 from sandpool.controllers.claim.binding import as_json, bound_status
 from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.memory import Granted, Memory, Notes
@@ -24,7 +25,7 @@ from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.steps import Ask, said
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.controllers.claim.view import ClaimView
-from sandpool.kube.outright import Grant
+from sandpool.kube.outright import Busy, Grant
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.errors import Terminal
@@ -34,7 +35,7 @@ from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.labels import SANDBOX_NAME
-from sandpool.model.metadata import Key, Revision
+from sandpool.model.metadata import Key, Revision, Uid
 from sandpool.model.patches import Patch
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
@@ -69,6 +70,7 @@ class Outright:
     ) -> None:
         self.rush = Rush()
         self.times: Times | None = None
+        self.backlog = Backlog(observer.caches.claims, options.bounds)
         self.foresee: Callable[[Key], object] = lambda sandbox: None  # told whose owner is about to change
         self._observer = observer
         self._assigner = assigner
@@ -100,6 +102,13 @@ class Outright:
             if granted is None:
                 self.release(claim)
         return granted
+
+    def busy(self, claim: SandboxClaim) -> Busy | None:
+        pool = self._observer.caches.pools.get(pool_key(claim))
+        uid = Uid("") if pool is None else pool.metadata.uid
+        if self._assigner.counts(uid).ready:
+            return None  # nobody waits before it, or that one would have the member
+        return self.backlog.busy(claim.metadata.namespace, self._assigner.outlook(uid), self._clock.monotonic())
 
     def _granted(self, claim: SandboxClaim, member: Member, why: str, now: datetime) -> _Granted | None:
         sandbox = self._observer.as_member(member)

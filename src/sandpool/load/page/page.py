@@ -88,6 +88,8 @@ def _tiles(result: Mapping[str, Any]) -> str:
         found.append(tile("Writes each", number(result["writes_per_claim"])))
     if result["conflicts"] is not None:
         found.append(tile("Conflicts", str(result["conflicts"]), bad=result["conflicts"] > 0))
+    if result.get("turned_away"):
+        found.append(tile("Turned away", str(result["turned_away"])))
     if result["failed"]:
         found.append(tile("Failed", str(result["failed"]), bad=True))
     return "".join(found)

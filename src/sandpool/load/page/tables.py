@@ -34,6 +34,7 @@ def numbers_table(result: Mapping[str, Any]) -> str:
         ("at most waiting, held", f"{result['peak_waiting']}, {result['peak_held']}"),
         ("released, p50 / p99", f"{result['released']}, {_both(result, 'release_p50_ms', 'release_p99_ms')}"),
         ("told to come back later (429)", str(result["throttled"])),
+        ("turned away until the end", str(result.get("turned_away", 0))),
         ("not found", _told(result, "not_found", result["not_found"])),
         ("conflicts", _told(result, "conflicts", result["conflicts"])),
         ("reconciles per claim", _told(result, "reconciles", result["reconciles_per_claim"])),

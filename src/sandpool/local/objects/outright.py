@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.kube.errors import TooLarge
+from sandpool.kube.errors import TooLarge, TooManyRequests
 from sandpool.kube.outright import Grant, Granter
 from sandpool.local.admission.admit import FieldValidation
 from sandpool.local.admission.metadata import annotations_fit
@@ -44,14 +44,21 @@ class JointWrite:
         self._unheard: set[asyncio.Task[None]] = set()  # grants whose claimant went away before they were durable
 
     async def create(self, key: str, claim: Document, tenant: str, early: bool = False) -> Record | None:
-        """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way. StoreError if it
-        cannot be made durable. `early`: before it can be read."""
+        """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way. TooManyRequests if it
+        may not wait for one either; StoreError if it cannot be made durable. `early`: before it can be read."""
         grant: Grant | None = None
         try:
-            grant = None if self.granter is None else self.granter.grant(codec.convert(CLAIMS, claim))
+            if self.granter is None:
+                return None
+            asked = codec.convert(CLAIMS, claim)
+            grant = self.granter.grant(asked)
             if grant is None:
+                if (busy := self.granter.busy(asked)) is not None:
+                    raise refusals.busy(CLAIMS, asked.metadata.name, busy.why, busy.retry_after)
                 return None
             (made, taken, bound), durable = self._submitted(key, claim, grant, tenant, early)
+        except TooManyRequests:
+            raise
         except Exception as error:  # whatever it is: the claim is created all the same, and nothing is kept for it
             if grant is not None:
                 grant.dropped()

@@ -137,6 +137,15 @@ def too_fast(namespace: str, seconds: int) -> TooManyRequests:
     )
 
 
+def busy(resource: Resource[Any], name: str, why: str, seconds: int) -> TooManyRequests:
+    """Nothing was stored, and nothing is wrong with it."""
+    return TooManyRequests(
+        f'{resource.group_resource} "{name}" cannot wait for a sandbox now: {why}. Try again in {seconds} s',
+        details=_details(resource, name),
+        retry_after=seconds,
+    )
+
+
 def over_quota(resource: Resource[Any], name: str, why: str) -> Forbidden:
     return Forbidden(f'{resource.group_resource} "{name}" is forbidden: {why}', details=_details(resource, name))
 

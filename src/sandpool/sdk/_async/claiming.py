@@ -5,6 +5,7 @@ A claim carries a random word, so that one whose creation was acknowledged to no
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 
@@ -16,10 +17,12 @@ from sandpool.kube.errors import (
     NotFound,
     Refused,
     SandpoolError,
+    TooManyRequests,
     Unauthorized,
     Unreachable,
     over_quota,
 )
+from sandpool.kube.retry import RetryPolicy, pause
 from sandpool.sdk._async.cluster import Cluster, Object
 from sandpool.sdk._async.news import Letters, News
 from sandpool.sdk._async.transport import sleep, surely
@@ -30,6 +33,7 @@ from sandpool.sdk.errors import ClaimDeleted, ClaimFailed, ClaimTimeout, Denied,
 
 LOOK_FOR_POOL = 1.0
 """Seconds after which a claim that nobody answered is asked about its pool. A claim that is served never pays for it."""
+ONCE = RetryPolicy(attempts=1)
 PAUSES = (0.1, 0.5)  # before a claim is looked for, or tried to be deleted, again
 
 
@@ -50,7 +54,7 @@ async def obtain(cluster: Cluster, wish: Wish, news: News) -> Object:
     """The claim, ready. `news` is of all claims that carry its mark."""
     deadline = after(wish.timeout)
     with news.of(wish.name) as letters:
-        claim = await _create(cluster, wish)
+        claim = await _taken_in(cluster, wish, deadline or 0.0)
         try:
             return await _become_ready(cluster, claim, wish, letters, deadline or 0.0)
         except BaseException as error:
@@ -158,10 +162,28 @@ async def _check_pool(cluster: Cluster, wish: Wish) -> None:
         return  # whoever may claim need not be allowed to look
 
 
+async def _taken_in(cluster: Cluster, wish: Wish, deadline: float) -> Object:
+    """Created, when the server is not too busy for it any more: it says when to come back, and that can be cancelled."""
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await _create(cluster, wish)
+        except TooManyRequests as busy:
+            left = deadline - time.monotonic()
+            wait = pause(RetryPolicy(attempts=tries + 1, budget=left), busy, tries, 0.0, os.urandom(1)[0] / 256)
+            if wait is None:
+                raise ClaimTimeout(
+                    f"{wish}: {busy.message}, and its timeout of {wish.timeout:g} s is over before that; wait longer with timeout=",
+                    f"{wish.namespace}/{wish.name}",
+                ) from None
+        await sleep(wait)
+
+
 async def _create(cluster: Cluster, wish: Wish) -> Object:
     try:
         # It ends even if this is cancelled: only then can be told whether there is a claim to delete.
-        return await surely(cluster.create(claims(wish.namespace), wish.body, wish.timeout))
+        return await surely(cluster.create(claims(wish.namespace), wish.body, wish.timeout, ONCE))
     except AlreadyExists:
         key = f"{wish.namespace}/{wish.name}"
         message = f"{wish} exists already: choose another name, or use it (Sandbox.attach({wish.name!r}), `sandpool exec {wish.name}`)"

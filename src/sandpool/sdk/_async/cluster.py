@@ -54,8 +54,10 @@ class Cluster:
     async def get(self, path: str, *, as_table: bool = False) -> Object:
         return await self._object("GET", path, accept=TABLE if as_table else JSON)
 
-    async def create(self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT) -> Object:
-        return await self._object("POST", path, body, timeout=timeout)
+    async def create(
+        self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT, policy: RetryPolicy | None = None
+    ) -> Object:
+        return await self._object("POST", path, body, timeout=timeout, policy=policy)
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> Object:
         return await self._object("PUT", path, body)
@@ -170,7 +172,13 @@ class Cluster:
         return await http.open_websocket(path, used.headers, deadline, protocols)
 
     async def request(
-        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float = TIMEOUT
+        self,
+        method: str,
+        path: str,
+        headers: Headers = (),
+        body: bytes = b"",
+        timeout: float = TIMEOUT,
+        policy: RetryPolicy | None = None,
     ) -> Response:
         """Any path. Refusals are raised."""
         started, tries = time.monotonic(), 0
@@ -180,7 +188,7 @@ class Cluster:
                 return await self._once(method, path, headers, body, timeout)
             except TooManyRequests as busy:
                 elapsed = time.monotonic() - started
-                wait = pause(self._policy, busy, tries, elapsed, os.urandom(1)[0] / 256)
+                wait = pause(policy or self._policy, busy, tries, elapsed, os.urandom(1)[0] / 256)
                 if wait is None or elapsed + wait > timeout:
                     raise
             await sleep(wait)
@@ -190,11 +198,18 @@ class Cluster:
             await self._http.close()
 
     async def _object(
-        self, method: str, path: str, body: Any = None, kind: str = JSON, accept: str = JSON, timeout: float = TIMEOUT
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        kind: str = JSON,
+        accept: str = JSON,
+        timeout: float = TIMEOUT,
+        policy: RetryPolicy | None = None,
     ) -> Object:
         data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = [("Accept", accept), *([("Content-Type", kind)] if data else [])]
-        answer = (await self.request(method, path, headers, data, timeout)).json()
+        answer = (await self.request(method, path, headers, data, timeout, policy)).json()
         return answer if isinstance(answer, dict) else {}
 
     async def _once(self, method: str, path: str, headers: Headers, body: bytes, timeout: float) -> Response:

@@ -56,8 +56,10 @@ class Cluster:
     def get(self, path: str, *, as_table: bool = False) -> Object:
         return self._object("GET", path, accept=TABLE if as_table else JSON)
 
-    def create(self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT) -> Object:
-        return self._object("POST", path, body, timeout=timeout)
+    def create(
+        self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT, policy: RetryPolicy | None = None
+    ) -> Object:
+        return self._object("POST", path, body, timeout=timeout, policy=policy)
 
     def replace(self, path: str, body: Mapping[str, Any]) -> Object:
         return self._object("PUT", path, body)
@@ -172,7 +174,13 @@ class Cluster:
         return http.open_websocket(path, used.headers, deadline, protocols)
 
     def request(
-        self, method: str, path: str, headers: Headers = (), body: bytes = b"", timeout: float = TIMEOUT
+        self,
+        method: str,
+        path: str,
+        headers: Headers = (),
+        body: bytes = b"",
+        timeout: float = TIMEOUT,
+        policy: RetryPolicy | None = None,
     ) -> Response:
         """Any path. Refusals are raised."""
         started, tries = time.monotonic(), 0
@@ -182,7 +190,7 @@ class Cluster:
                 return self._once(method, path, headers, body, timeout)
             except TooManyRequests as busy:
                 elapsed = time.monotonic() - started
-                wait = pause(self._policy, busy, tries, elapsed, os.urandom(1)[0] / 256)
+                wait = pause(policy or self._policy, busy, tries, elapsed, os.urandom(1)[0] / 256)
                 if wait is None or elapsed + wait > timeout:
                     raise
             sleep(wait)
@@ -192,11 +200,18 @@ class Cluster:
             self._http.close()
 
     def _object(
-        self, method: str, path: str, body: Any = None, kind: str = JSON, accept: str = JSON, timeout: float = TIMEOUT
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        kind: str = JSON,
+        accept: str = JSON,
+        timeout: float = TIMEOUT,
+        policy: RetryPolicy | None = None,
     ) -> Object:
         data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = [("Accept", accept), *([("Content-Type", kind)] if data else [])]
-        answer = (self.request(method, path, headers, data, timeout)).json()
+        answer = (self.request(method, path, headers, data, timeout, policy)).json()
         return answer if isinstance(answer, dict) else {}
 
     def _once(self, method: str, path: str, headers: Headers, body: bytes, timeout: float) -> Response:

@@ -1,0 +1,75 @@
+"""How many claims wait for a sandbox, and whether one more may. Beyond a bound a server says when to come back (429).
+
+Claims are counted as the cache shows them, and share one total by namespace as stored objects do: see loop/shares.py. Whoever is turned away is
+told when a place is expected to be free for it, after all those that were turned away before: they come back apart, and none too early.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.controllers.assigner.forecast import Outlook
+from sandpool.kube.outright import Busy
+from sandpool.loop.cache import Cache
+from sandpool.loop.shares import Shares
+from sandpool.model.claim import SandboxClaim
+from sandpool.model.conditions import find
+from sandpool.model.reasons import Reason, Type
+
+SOONEST: Final = 1
+LATEST: Final = 30
+"""Seconds: whoever is turned away is never told less, or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    waiting: int = 10_000
+    """Claims of all namespaces together that may wait for a sandbox at one time."""
+    wait: float = 60.0
+    """Seconds that a new claim may be expected to wait."""
+
+
+class Backlog:
+    """Claims that wait, by namespace."""
+
+    def __init__(self, claims: Cache[SandboxClaim], bounds: Bounds = Bounds()) -> None:
+        self.bounds = bounds
+        self.waiting = Shares(bounds.waiting)
+        self._free_at = 0.0  # when all who were turned away should have come back
+        claims.subscribe(self._step)
+
+    def busy(self, namespace: str, outlook: Outlook, now: float) -> Busy | None:
+        """Why a claim that no member is ready for cannot be taken in now; None: it can. `now` is a monotonic time."""
+        wait = outlook.expected or 0.0  # what nobody can say is no reason
+        if wait > self.bounds.wait:
+            why = (
+                f"a new claim of this pool is expected to wait {math.ceil(wait)} s, and may wait {self.bounds.wait:g} s"
+            )
+        elif not self.waiting.fits(namespace):
+            why = f"{self.waiting.holds(namespace)} claims of namespace {namespace} wait for a sandbox, of {self.waiting.used} in all"
+        else:
+            return None
+        return Busy(self._come_back(wait - self.bounds.wait, outlook.rate, now), why)
+
+    def _come_back(self, over: float, rate: float, now: float) -> int:
+        """Seconds until a place is expected to be free for one more who was turned away."""
+        step = 1.0 / rate if rate > 0.0 else float(LATEST)
+        self._free_at = min(max(max(self._free_at, now) + step, now + over), now + LATEST)
+        return max(SOONEST, min(LATEST, math.ceil(self._free_at - now)))
+
+    def _step(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
+        before, after = old is not None and waits(old), new is not None and waits(new)
+        if before is not after:
+            one = new if new is not None else old
+            assert one is not None
+            self.waiting.take(one.metadata.namespace, 1 if after else -1)
+
+
+def waits(claim: SandboxClaim) -> bool:
+    """Whether the claim looks for a sandbox. One that was refused, or has ended, waits for somebody to act, and takes nobody's place."""
+    if claim.status.sandbox is not None or claim.metadata.leaving:
+        return False
+    ready = find(claim.status.conditions, Type.READY)
+    return ready is None or ready.reason == Reason.SANDBOX_MISSING
