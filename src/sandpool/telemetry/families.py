@@ -37,6 +37,17 @@ POOL_READY = Family("sandpool_pool_ready", "Members that can be claimed at once.
 POOL_WARMING = Family("sandpool_pool_warming", "Members that will become ready.", _POOL)
 POOL_RESERVED = Family("sandpool_pool_reserved", "Members that are just being handed to a claim.", _POOL)
 POOL_WAITING = Family("sandpool_pool_waiting", "Claims that wait for a member to become ready.", _POOL)
+POOL_OLDEST_WAIT = Family(
+    "sandpool_pool_oldest_wait_seconds", "How long the claim that is next in line has waited.", _POOL
+)
+POOL_EXPECTED_WAIT = Family(
+    "sandpool_pool_expected_wait_seconds",
+    "How long a claim that came now would wait, by the rate of refill; 0 if nobody can say.",
+    _POOL,
+)
+POOL_REFILL_RATE = Family(
+    "sandpool_pool_starts_per_second", "Members and cold sandboxes that became ready, a second, of late.", _POOL
+)
 POOL_CLAIMED = Family("sandpool_pool_claimed", "Claims of a pool that hold a sandbox.", _POOL)
 POOL_HITS = Family("sandpool_pool_hits", "Claims that got a warm member.", _POOL, counter=True)
 POOL_MISSES = Family(
@@ -109,6 +120,9 @@ ALL = (
     POOL_WARMING,
     POOL_RESERVED,
     POOL_WAITING,
+    POOL_OLDEST_WAIT,
+    POOL_EXPECTED_WAIT,
+    POOL_REFILL_RATE,
     POOL_CLAIMED,
     POOL_HITS,
     POOL_MISSES,

@@ -68,3 +68,9 @@ def cold_is_sooner(situation: Situation, place: int) -> bool:
         return False
     due = turn(situation, place)
     return due is None or situation.took is None or situation.took < due
+
+
+def served_in(situation: Situation, place: int) -> float | None:
+    """Seconds until a claim that came now would be served, by a member or by a sandbox of its own; None: nobody can say."""
+    due = turn(situation, place)
+    return situation.took if cold_is_sooner(situation, place) else due

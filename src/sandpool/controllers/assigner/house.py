@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sandpool.controllers.assigner.facts import Claimant, Counts, Member, Pool, Standing
-from sandpool.controllers.assigner.forecast import Outlook, Situation, cold_is_sooner, turn
+from sandpool.controllers.assigner.forecast import Outlook, Situation, cold_is_sooner, served_in, turn
 from sandpool.controllers.assigner.line import Line, State
 from sandpool.controllers.assigner.shelf import Shelf
 from sandpool.controllers.assigner.tempo import Began, Tempo
@@ -87,7 +87,7 @@ class House:
 
     def outlook(self, now: float) -> Outlook:
         situation, waiting, since = self.situation(now), len(self.line), self.line.since()
-        expected = 0.0 if self.best() is not None else turn(situation, waiting)
+        expected = 0.0 if self.best() is not None else served_in(situation, waiting)
         oldest = 0.0 if since is None else now - since
         return Outlook(waiting, oldest, situation.begun, situation.rate, expected)
 

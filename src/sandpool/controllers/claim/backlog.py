@@ -31,6 +31,9 @@ class Bounds:
     """Seconds that a new claim may be expected to wait."""
 
 
+_PENDING = (Reason.SANDBOX_MISSING, Reason.DEPENDENCIES_NOT_READY)  # the latter while a sandbox of its own starts
+
+
 class Backlog:
     """Claims that wait, by namespace."""
 
@@ -72,4 +75,4 @@ def waits(claim: SandboxClaim) -> bool:
     if claim.status.sandbox is not None or claim.metadata.leaving:
         return False
     ready = find(claim.status.conditions, Type.READY)
-    return ready is None or ready.reason == Reason.SANDBOX_MISSING
+    return ready is None or ready.reason in _PENDING

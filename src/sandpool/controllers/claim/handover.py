@@ -102,12 +102,14 @@ class Handover:
                     raise error
             notes.creation = False
 
-    async def create(self, claim: SandboxClaim, body: Sandbox) -> Sandbox | None:
-        """Creates the claim's own sandbox. None: one of its name is there already, as the cache knows afterwards."""
+    async def create(self, claim: SandboxClaim, body: Sandbox, *, surely_its_own: bool) -> Sandbox | None:
+        """Creates the claim's own sandbox, and names it if it can only be that one. None: one of its name is there already, as
+        the cache knows afterwards."""
         notes, meta = self._memory.of(claim), claim.metadata
         notes.creation, notes.taking = True, meta.name
         creation = self._writes.create(SANDBOXES, body, meta.namespace)
-        step = settle.after_creation(await self._beside_naming(claim, meta.name, creation))
+        made = self._beside_naming(claim, meta.name, creation) if surely_its_own else outcome_of(creation)
+        step = settle.after_creation(await made)
         if isinstance(step, settle.Look):
             await self.settle_open(claim)
             return None

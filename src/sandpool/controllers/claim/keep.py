@@ -5,13 +5,14 @@ from __future__ import annotations
 from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.expire import delete_sandboxes
 from sandpool.controllers.claim.handover import Handover
-from sandpool.controllers.claim.memory import Memory, Notes
+from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.publish import Publisher
 from sandpool.controllers.claim.status import as_of_before, forwarded, same
 from sandpool.controllers.claim.upkeep import upkeep
 from sandpool.controllers.claim.view import ClaimView, bound_name
+from sandpool.controllers.claim.waiting import Slots
 from sandpool.kube.errors import Conflict, NotFound, SandpoolError, TooManyRequests
 from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
@@ -28,23 +29,6 @@ from sandpool.model.sandbox import Sandbox
 Trouble = tuple[Reason, str]
 IN_VAIN = 20.0
 """Sandboxes a second that were started in vain and are removed: that, too, is work that others wait for."""
-
-
-class InVain:
-    """Gives out moments, so many a second, at which something superfluous may be removed."""
-
-    def __init__(self, rate: float = IN_VAIN) -> None:
-        self._step = 1 / rate
-        self._next = float("-inf")
-
-    def pause(self, notes: Notes, now: float) -> float:
-        """Seconds until it is this claim's turn; each claim has one turn, which it keeps until it was used."""
-        if notes.tidy_at is None:
-            notes.tidy_at = self._next = max(self._next + self._step, now)
-        if notes.tidy_at > now:
-            return notes.tidy_at - now
-        notes.tidy_at = None
-        return 0.0
 
 
 class Keeper:
@@ -65,7 +49,7 @@ class Keeper:
         self._publisher = publisher
         self._clock = clock
         self._options = options
-        self._vain = InVain()
+        self._in_vain = Slots(IN_VAIN)
 
     async def keep(self, view: ClaimView, seen: Sandbox) -> Done | None:
         self._memory.of(view.claim).waits_since = None
@@ -88,11 +72,20 @@ class Keeper:
         if first:
             return Done(afterwards=True)
         again = None if annotated else self._options.annotate_again
-        if view.surplus and (pause := self._vain.pause(self._memory.of(view.claim), self._clock.monotonic())) > 0:
+        if view.surplus and (pause := self._pause(view.claim)) > 0:
             again = pause if again is None else min(again, pause)
         elif view.surplus:
             await self._delete_surplus(view)
         return Done(again_at=claim_end(told), again_after=again)
+
+    def _pause(self, claim: SandboxClaim) -> float:
+        """Seconds until what the claim started in vain may be removed. It keeps its turn until that was used."""
+        notes, now = self._memory.of(claim), self._clock.monotonic()
+        notes.tidy_at = notes.tidy_at or self._in_vain.take(now)
+        if notes.tidy_at > now:
+            return notes.tidy_at - now
+        notes.tidy_at = None
+        return 0.0
 
     async def _confirmed(self, claim: SandboxClaim, sandbox: Sandbox) -> Sandbox | None:
         """Somebody else has published that the claim is ready, and we see that it is not: one of us is behind, and only the

@@ -41,6 +41,8 @@ class Notes:
     gone_until: datetime | None = None  # the server says that the claim is no more; the watch will say so by then
     granted: Granted | None = None  # if it was served outright: these states are no news
     landing: bool = False  # that is on its way to the disk: nobody else can know of the claim yet
+    told_at: float | None = None  # when it was last told what it waits for
+    tell_at: float | None = None  # when that may be told next: a turn that it has
     tidy_at: float | None = None  # when what it started in vain may be removed
     at_work: bool = False  # a reconcile is under way, and will clear up itself
 

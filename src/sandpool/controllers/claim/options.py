@@ -15,6 +15,10 @@ class Options:
     """Seconds that a claim waits in line for a member that is warming before it starts a sandbox of its own."""
     tell_after: float = 2.0
     """Seconds after which a wait is published with its reason."""
+    tell_every: float = 15.0
+    """Seconds after which the place of a claim that waits is published again, at the earliest."""
+    told_per_second: float = 50.0
+    """Waits that are published in a second at most: serving claims goes before telling them."""
     moment: float = 1.0
     """Seconds that a change of the sandbox which nobody acts on, such as a message, waits before it is forwarded."""
     annotations: bool = True

@@ -90,11 +90,16 @@ def _end(view: ClaimView) -> Step:
     return CleanUp(view.staying)
 
 
+def races(view: ClaimView, pool: SandboxWarmPool) -> bool:
+    """Whether the pool may yet have a member for a claim that starts a sandbox of its own."""
+    return not view.claim.spec.customised and pool.spec.replicas > 0 and not pool.metadata.leaving
+
+
 def _may_yet_be_served(view: ClaimView, pool: SandboxWarmPool, owned: Sandbox) -> bool:
     """Whether the claim could still have a member instead of the sandbox that it started, which then goes. What is ready, or has
     ended, is shown; so is what there is no other way to."""
     own = owned.metadata.name == view.claim.metadata.name and not warm(owned)
-    if not own or view.claim.spec.customised or not pool.spec.replicas or pool.metadata.leaving:
+    if not own or not races(view, pool):
         return False
     if owned.spec.suspended:  # by its user, who knows of it
         return False

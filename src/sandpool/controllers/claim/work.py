@@ -13,11 +13,11 @@ from sandpool.controllers.claim.expire import Expiry
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.keep import Keeper
 from sandpool.controllers.claim.legacy import policy_name
-from sandpool.controllers.claim.memory import Memory
+from sandpool.controllers.claim.memory import Memory, Notes
 from sandpool.controllers.claim.news import Kind, bound_news, refusal_news
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
-from sandpool.controllers.claim.plan import cold_step
+from sandpool.controllers.claim.plan import cold_step, races
 from sandpool.controllers.claim.publish import Publisher
 from sandpool.controllers.claim.status import misleads, same, unbound
 from sandpool.controllers.claim.steps import (
@@ -38,6 +38,7 @@ from sandpool.controllers.claim.steps import (
     said,
 )
 from sandpool.controllers.claim.view import ClaimView
+from sandpool.controllers.claim.waiting import Slots, waiting_text
 from sandpool.kube.errors import ApiError, Conflict, NotFound, SandpoolError, TooManyRequests
 from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
@@ -57,6 +58,9 @@ from sandpool.telemetry.log import logger
 from sandpool.telemetry.story import note
 
 log = logger(__name__)
+
+SHORT = 1e-3
+"""Seconds that are not worth to come back for: a moment has microseconds, and a timer may fire a hair early."""
 
 NAME_IT = (
     "annotate the claim with its sandbox, without which it is not Ready "
@@ -90,6 +94,7 @@ class Work:
         self._options = options
         self._defaults = defaults
         self._wake = wake
+        self._telling = Slots(options.told_per_second)
         self._keeper = Keeper(writes, observer, memory, handover, publisher, clock, options)
         self._expiry = Expiry(writes, publisher, clock, events)
 
@@ -146,7 +151,9 @@ class Work:
             case Take(member):
                 return await self._take(view, member, starting)
             case Wait(until):
-                text = f"Waiting for a sandbox of pool {of.metadata.name} to become ready"
+                place, expected = self._assigner.turn(claim.metadata.uid) or (None, None)
+                text = waiting_text(of.metadata.name, place, expected)
+                note(text)
                 return await self._rest(view, text, until)
             case Cold(why) if starting is None:
                 note(f"start cold: {why.value}")
@@ -212,11 +219,11 @@ class Work:
                     self._stand_by(claim, pool)
                 return await self._rest(view, message, None)
             case Create(sandbox):
-                return await self._create(claim, sandbox, pool)
+                return await self._create(claim, sandbox, pool, races=view.pool is not None and races(view, view.pool))
 
-    async def _create(self, claim: SandboxClaim, sandbox: Sandbox, pool: Uid | None) -> Done | None:
+    async def _create(self, claim: SandboxClaim, sandbox: Sandbox, pool: Uid | None, *, races: bool) -> Done | None:
         try:
-            await self._handover.create(claim, sandbox)
+            await self._handover.create(claim, sandbox, surely_its_own=not races)
         except ApiError as error:
             await self._tell_failure(claim, f"create sandbox {claim.metadata.name}", error)
             if pool is not None and not self._memory.of(claim).creation:
@@ -253,12 +260,27 @@ class Work:
     ) -> Done:
         """Whoever is waited for will wake the claim. A wait of some length is told; where the status says something else, at once."""
         claim, now = view.claim, self._clock.now()
-        since = self._memory.of(claim).waits_since or now
-        tell_at = since + timedelta(seconds=self._options.tell_after)
-        if now >= tell_at or misleads(claim):
+        notes = self._memory.of(claim)
+        pause = 0.0 if misleads(claim) else self._pause(notes, now, in_line=until is not None)
+        if pause < SHORT:
             await self._publisher.publish(claim, unbound(claim, reason, message, now))
-            return Done(again_at=_earliest(until, claim_end(claim)), unhurried=True)
+            notes.told_at, notes.tell_at, pause = self._clock.monotonic(), None, self._options.tell_every
+            if until is None:  # nothing about it changes with time
+                return Done(again_at=claim_end(claim), unhurried=True)
+        tell_at = now + timedelta(seconds=pause)
         return Done(again_at=_earliest(until, claim_end(claim), tell_at), unhurried=True)
+
+    def _pause(self, notes: Notes, now: datetime, *, in_line: bool) -> float:
+        """Seconds until the wait may be told, again; it keeps its turn for that until it was used. `in_line`: what is told changes all the time."""
+        moment, options = self._clock.monotonic(), self._options
+        early = ((notes.waits_since or now) - now).total_seconds() + options.tell_after
+        if notes.told_at is not None and in_line:
+            early = max(early, notes.told_at + options.tell_every - moment)
+        if early >= SHORT:
+            return early
+        if notes.tell_at is None:
+            notes.tell_at = self._telling.take(moment)
+        return notes.tell_at - moment
 
     async def _tell_failure(self, claim: SandboxClaim, what: str, error: ApiError) -> None:
         """What the server refuses is told; what is settled by trying again is not."""

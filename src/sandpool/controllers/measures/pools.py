@@ -66,13 +66,16 @@ class PoolBook:
         shown: dict[Family, Series] = {family: {} for family in _GAUGES}
         for pool in self._pools:
             meta = pool.metadata
-            counts = self._assigner.counts(meta.uid)
+            counts, outlook = self._assigner.counts(meta.uid), self._assigner.outlook(meta.uid)
             values = (
                 pool.spec.replicas,
                 counts.ready,
                 counts.warming,
                 counts.reserved,
                 counts.waiting,
+                outlook.oldest,
+                outlook.expected or 0.0,
+                outlook.rate,
                 self._claimed.get(meta.key, 0),
             )
             line = names.pool(meta.key)
@@ -90,6 +93,9 @@ _GAUGES = (
     families.POOL_WARMING,
     families.POOL_RESERVED,
     families.POOL_WAITING,
+    families.POOL_OLDEST_WAIT,
+    families.POOL_EXPECTED_WAIT,
+    families.POOL_REFILL_RATE,
     families.POOL_CLAIMED,
 )
 
