@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -85,6 +86,8 @@ class Hands:
             pass  # the watch will say so
         except SandpoolError as error:
             outcome.errors.append(error)
+            with suppress(SandpoolError):  # it may have happened, or somebody was faster: what is counted next is what is there
+                await self._writes.get(SANDBOXES, name, pool.metadata.namespace)
             return False
         memory.mended[uid] = again_at
         return True
