@@ -47,6 +47,21 @@ async def test_creates_whose_answers_are_lost_count(error: SandpoolError) -> Non
         assert (await cluster.pool()).status.replicas == 3
 
 
+@pytest.mark.parametrize("error", [Unreachable("lost"), InternalError("lost")])
+async def test_an_adoption_whose_answer_is_lost_counts(error: SandpoolError) -> None:
+    """Also when no watch tells of it: it is looked at before members are counted again."""
+    async with a_pool_cluster() as cluster:
+        members = await cluster.filled(2)
+        cluster.faulty.on("patch", "sandboxes").lose(error)
+        cluster.before("patch", partial(_silence, cluster))
+        freed = merge_patch({"metadata": {"ownerReferences": None}})
+        await cluster.api.patch(SANDBOXES, members[0].metadata.name, freed, "default")
+        await cluster.settle(5)
+        assert uids(await cluster.members()) == uids(members)
+        assert cluster.counted.count("create", "sandboxes") == 0, "none was made for one that is there"
+        assert cluster.counted.count("patch", "sandboxes") == 1, "what is a member is not adopted again"
+
+
 async def test_a_create_that_never_arrived_is_made_under_the_same_name() -> None:
     async with a_pool_cluster() as cluster:
         cluster.faulty.on("create", "sandboxes").refuse(Unreachable("lost on the way"))
