@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import owners, removal, targets
+from sandpool.local.backends.namespaces.forked import older, owners, removal, targets
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.host import copy_public, make_skeleton
 from sandpool.local.volumes.folders import opened
@@ -114,7 +114,7 @@ def test_removal_holds_few_names_however_many_there_are(tmp_path: Path, monkeypa
 def test_only_older_runs_of_the_same_container_are_removed(tmp_path: Path) -> None:
     for name in ("main-0", "main-1", "main-x", "main", "main-1-0", "other-0"):
         (tmp_path / name / "in").mkdir(parents=True)
-    removal.remove_older(str(tmp_path / "main-2"))
+    older.remove_older(str(tmp_path / "main-2"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["main", "main-1-0", "main-x", "other-0"]
 
 

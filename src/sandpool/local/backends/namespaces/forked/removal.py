@@ -64,16 +64,6 @@ def _end_each(members: str) -> None:
                 os.close(process)
 
 
-def remove_older(folder: str) -> None:
-    """What earlier runs of the same container have written; the last part of the name counts them."""
-    parent, name = os.path.split(folder)
-    stem, _, _ = name.rpartition("-")
-    for other in os.listdir(parent):
-        start, _, number = other.rpartition("-")
-        if start == stem and number.isdigit():
-            empty(f"{parent}/{other}", itself=True)
-
-
 def empty(path: str, *, itself: bool = False) -> None:
     """Removes all that is in a folder. Trees may be deeper than any recursion, wider than fits into memory, and unreadable to their owner:
     what is found in a folder is moved up to the top, so that nothing is ever more than two steps away, and only so many names are
