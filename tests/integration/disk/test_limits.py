@@ -16,7 +16,7 @@ import pytest_asyncio
 from sandpool.local.disk.plan import allowance
 from sandpool.local.disk.space import Level
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
-from support.disk_hiding import BETWEEN, HIDING, OF_THE_ENDED
+from support.disk_hiding import BETWEEN, HIDING, MAKES_A_FILE, OF_THE_ENDED
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
 from support.small_disk import MIB, small_disk
@@ -96,8 +96,8 @@ def writer(script: str, name: str = "main", limit: int | None = LIMIT, **fields:
 
 def two(gives: str, keeps: str) -> Body:
     """A pod whose containers share a volume."""
-    scratch = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
-    containers = [writer(gives, **scratch), writer(keeps, name="other", **scratch)]
+    scratch = {"name": "scratch", "mountPath": "/scratch"}
+    containers = [writer(gives, volumeMounts=[scratch]), writer(keeps, name="other", volumeMounts=[scratch])]
     return a_pod(containers=containers, volumes=[{"name": "scratch", "emptyDir": {}}])
 
 
@@ -200,7 +200,11 @@ async def test_what_one_container_hides_with_another_counts(node: PodsNode, how:
 async def test_what_a_container_wrote_counts_after_its_end_while_anything_of_its_file_system_is_held(
     node: PodsNode, kept: str
 ) -> None:
-    pod, taken = await taken_until_evicted(node, two(*OF_THE_ENDED[kept]))
+    body = two(*OF_THE_ENDED[kept])
+    scratch = {"name": "scratch", "mountPath": "/scratch"}
+    body["spec"]["initContainers"] = [writer(MAKES_A_FILE, name="first", volumeMounts=[scratch])]
+    body["spec"]["containers"][0]["volumeMounts"].append({"name": "scratch", "mountPath": "/f", "subPath": "f"})
+    pod, taken = await taken_until_evicted(node, body)
     assert pod["status"]["message"] == 'Container main exceeded its local ephemeral storage limit "300Mi". '
     assert taken <= LIMIT + allowance(LIMIT), f"{taken >> 20} MiB"
 
