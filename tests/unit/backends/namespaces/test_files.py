@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,30 @@ def test_folders_are_made_inside_only(root: int, outside: Path, tmp_path: Path) 
         with pytest.raises((Refused, OSError)):
             os.close(targets.make_folder(root, path, ME))
     assert [path.name for path in outside.iterdir()] == ["secret"]
+    os.close(root)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give anything away")
+def test_what_is_put_in_the_place_of_a_folder_in_a_volume_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, make = os.open("/", os.O_PATH), os.mkdir
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as volume:
+        if os.stat(volume).st_dev == os.fstat(root).st_dev:
+            pytest.skip("it takes a second file system")
+        os.mkdir(f"{volume}/precious")
+
+        def exchanged(*arguments: Any, **more: Any) -> None:
+            make(*arguments, **more)
+            os.rename(f"{volume}/place", f"{volume}/made")
+            os.rename(f"{volume}/precious", f"{volume}/place")
+
+        monkeypatch.setattr(os, "mkdir", exchanged)
+        os.close(targets.make_folder(root, f"{volume}/place", (4321, 4321)))
+        monkeypatch.undo()
+        assert os.stat(f"{volume}/place").st_uid == 0
+        assert os.stat(f"{volume}/made").st_uid == 4321
+        os.close(targets.make_file(root, f"{volume}/made/file", (4321, 4321)))
+        assert os.stat(f"{volume}/made/file").st_uid == 4321
     os.close(root)
 
 
