@@ -327,3 +327,33 @@ async def test_nearly_full_who_hides_it_in_a_claim_goes_and_others_stay(node: Po
     assert (await node.get("modest"))["status"]["phase"] == "Running"
     assert node.guard is not None
     assert node.guard.evictions == {"limit": 0, "pressure": 1}
+
+
+@pytest.mark.parametrize("kept", OF_THE_ENDED)
+async def test_what_a_pod_wrote_is_free_after_its_end_whatever_another_pod_holds_of_it(
+    node: PodsNode, kept: str
+) -> None:
+    claim = {"metadata": {"name": f"c-{list(OF_THE_ENDED).index(kept)}"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, {**claim, "spec": spec}, "default")
+    mounts = [{"name": "scratch", "mountPath": "/scratch"}]
+    volumes = [
+        {"name": "scratch", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}},
+        {"name": "own", "emptyDir": {}},
+    ]
+    gives, keeps = OF_THE_ENDED[kept]
+    keeps = keeps.replace('os.unlink("/scratch/f"); piece()', "pass")
+    await node.create(a_pod("keeper", containers=[writer(keeps, volumeMounts=mounts)], volumes=volumes))
+    await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Running", "keeper")
+    free = _free(node.folder)
+    own = {"name": "own", "mountPath": "/f", "subPath": "f"}
+    first = writer(MAKES_A_FILE, name="first", volumeMounts=[{"name": "own", "mountPath": "/scratch"}])
+    giver = writer(gives, volumeMounts=[*mounts, own])
+    await node.create(
+        a_pod("giver", initContainers=[first], containers=[giver], volumes=volumes, restartPolicy="Never")
+    )
+    await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Succeeded", "giver")
+    await node.gone("giver")
+    async with asyncio.timeout(20):
+        while _free(node.folder) < free - 32 * MIB:
+            await asyncio.sleep(0.02)

@@ -13,6 +13,7 @@ import pytest
 from sandpool.local.backends.namespaces.forked import older, owners, removal, targets
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.host import copy_public, make_skeleton
+from sandpool.local.descriptors import discard
 from sandpool.local.volumes.folders import opened
 
 ME = (os.geteuid(), os.getegid())
@@ -224,3 +225,21 @@ def test_a_strict_umask_closes_nothing_of_it(tmp_path: Path) -> None:
     made = [path for path in (tmp_path / "made").rglob("*") if not path.is_symlink()]
     closed = [path for path in made if not path.stat().st_mode & 0o004]
     assert [path.name for path in closed] == ["root"]
+
+
+def test_what_loses_its_last_name_is_empty_for_whoever_holds_it(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("other")
+    (tmp_path / "link").symlink_to("other")
+    for name in ("last", "closed", "one"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "closed").chmod(0)
+    os.link(tmp_path / "one", tmp_path / "two")
+    with opened(tmp_path) as folder:
+        files = [os.open(name, os.O_PATH, dir_fd=folder) for name in ("last", "closed", "one")]
+        for name in ("last", "closed", "one", "link"):
+            discard(name, folder)
+    assert [os.fstat(file).st_size for file in files] == [0, 0, 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "two"]
+    assert (tmp_path / "other").read_text() == "other"
+    for file in files:
+        os.close(file)

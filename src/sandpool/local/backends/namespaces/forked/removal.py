@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sandpool.local.backends.namespaces.forked import cgroup_files
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
-from sandpool.local.descriptors import open_folder_anyway
+from sandpool.local.descriptors import discard, open_folder_anyway
 
 PATIENCE = 5.0
 PAUSE = 0.002
@@ -121,7 +121,7 @@ def _unlinked(entry: os.DirEntry[str], folder: int) -> bool:
     """False for a folder with something in it."""
     try:
         if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.name, dir_fd=folder)
+            discard(entry.name, folder)
         else:
             os.rmdir(entry.name, dir_fd=folder)
     except FileNotFoundError:
