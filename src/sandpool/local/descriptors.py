@@ -14,7 +14,7 @@ import stat
 
 PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_AT_EMPTY_PATH = 0x1000
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_FOLLOW = -100, 0x1000, 0x400
 _OPEN_TO_OWNER = 0o700
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,6 +35,14 @@ def set_owner(file: int, uid: int, gid: int) -> None:
     if _libc.fchownat(file, b"", ctypes.c_uint(uid), ctypes.c_uint(gid), _AT_EMPTY_PATH) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "fchownat")
+
+
+def give_name(file: int, name: str, within: int) -> None:
+    """Another name for a file that is only held. FileExistsError if something has that name."""
+    source = os.fsencode(f"/proc/self/fd/{file}")
+    if _libc.linkat(_AT_FDCWD, source, within, os.fsencode(name), _AT_SYMLINK_FOLLOW) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "linkat")
 
 
 def open_folder_anyway(name: str | bytes, within: int) -> int:

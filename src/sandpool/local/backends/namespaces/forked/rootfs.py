@@ -17,7 +17,7 @@ from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_ro
 from sandpool.local.backends.namespaces.forked.owners import shift_owners
 from sandpool.local.backends.namespaces.forked.sources import open_source
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder
-from sandpool.local.descriptors import set_owner
+from sandpool.local.descriptors import give_name, set_owner
 
 Order = dict[str, Any]
 MOUNTED = "mounted"
@@ -106,7 +106,7 @@ def keep_name(source: int, folder: str, shown: str) -> None:
         if file.st_dev != os.fstat(names).st_dev:
             return  # a file system of its own, which is measured as a whole
         with contextlib.suppress(FileExistsError):  # mounted twice
-            os.link(kernel.here(source), str(file.st_ino), dst_dir_fd=names, follow_symlinks=True)
+            give_name(source, str(file.st_ino), names)
     except OSError as error:
         raise Refused(
             "CreateContainerConfigError",
