@@ -58,6 +58,10 @@ BOUNDS: dict[str, tuple[int, Any]] = {
         amounts.OF_CONTAINER["volumeMounts"],
         lambda n: one("volumeMounts", [{"name": "v0", "mountPath": f"/{k}"} for k in range(n)], volumes=volumes(1)),
     ),
+    "spec.containers[0].resources.limits": (
+        amounts.RESOURCES,
+        lambda n: {"containers": containers(1, resources={"limits": {f"x.y/r{k}": "1" for k in range(n)}})},
+    ),
     "spec.containers[0].ports": (
         amounts.OF_CONTAINER["ports"],
         lambda n: one("ports", [{"containerPort": k + 1} for k in range(n)]),
