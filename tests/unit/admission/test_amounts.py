@@ -111,3 +111,13 @@ def test_one_that_was_stored_before_there_was_a_bound_can_be_changed() -> None:
     tolerations = [{"key": "a", "operator": "Exists"}]
     changed = admit(kinds.PODS, {**old, "spec": {**old["spec"], "tolerations": tolerations}}, old).body
     assert changed["spec"]["tolerations"] == tolerations
+
+
+def test_a_network_policy() -> None:
+    def spec(count: int) -> Body:
+        to = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"] * (count - 3)}}]
+        return {"podSelector": {}, "egress": [{"to": to, "ports": [{"port": 443}]}]}
+
+    stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES))
+    with pytest.raises(Invalid, match=r"spec.egress: Too many: 1025: must have at most 1024 items"):
+        stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES + 1))

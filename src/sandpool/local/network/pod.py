@@ -43,10 +43,17 @@ class Labels:
     def __init__(self, policies: Policies, namespace: str, labels: Mapping[str, str]) -> None:
         self._policies = policies
         self._namespace = namespace
-        self.labels = labels
+        self.labels = labels  # exchanged as a whole
+        self._known: tuple[int, Mapping[str, str]] | None = None
+        self._rules = Rules()
 
     def rules(self) -> Rules:
-        return self._policies.rules_of(self._namespace, self.labels)
+        """Asked for each connection; found out after each change."""
+        now = (self._policies.changes, self.labels)
+        if self._known is None or self._known[0] != now[0] or self._known[1] is not now[1]:
+            self._rules = self._policies.rules_of(self._namespace, self.labels)
+            self._known = now
+        return self._rules
 
 
 class PodNetwork:

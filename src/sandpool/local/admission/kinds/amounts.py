@@ -17,6 +17,7 @@ SOURCES = 64  # of a projected volume
 PULL_SECRETS = 64
 OF_CONTAINER = {"env": 4096, "envFrom": 256, "volumeMounts": 256, "ports": 1024}
 RESOURCES = 64  # names in the limits of a container, or in its requests
+POLICY_ENTRIES = 1024  # rules, peers, exceptions and ports that a NetworkPolicy has for the way out
 _LISTS = ("containers", "initContainers")
 
 
