@@ -14,7 +14,12 @@ from sandpool.router.line import Line
 WORTH = 256 * 1024
 """From so many bytes on a pipe pays."""
 _PIPE = 1 << 20
-_TURN = 1 << 20
+TURN = 1 << 20
+"""Bytes after which others have a turn, however much there still is."""
+LEAST = 64 * 1024
+"""Bytes that a piece counts for that is smaller: it takes as long."""
+SHORT = TURN - 2 * LEAST
+"""What counts as spent at the beginning: who has one piece to carry asks nobody, and of many who go on only some do at once."""
 _FLAGS = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
 _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -70,7 +75,7 @@ class _Pipe:
             self._room = fcntl.fcntl(inlet, fcntl.F_GETPIPE_SZ)
 
     async def move(self, length: int) -> int:
-        left, inside, spent = length, 0, 0
+        left, inside, spent = length, 0, SHORT
         while left or inside:
             taken = self._fill(min(left, self._room - inside)) if left else None
             if taken is None and not inside:
@@ -85,8 +90,8 @@ class _Pipe:
                 await self._sink.writable()
             inside -= given
             self._meter.bytes += given
-            spent += given
-            if spent >= _TURN:
+            spent += max(given, LEAST)
+            if spent >= TURN:
                 spent = 0
                 await self._turn(BYTES)
         return length

@@ -10,9 +10,7 @@ from sandpool.loop.clock import Clock
 from sandpool.loop.turns import BYTES
 from sandpool.router.line import Line
 from sandpool.router.scope import Scope
-from sandpool.router.splice import Meter
-
-_TURN = 1 << 20
+from sandpool.router.splice import LEAST, SHORT, TURN, Meter
 
 
 class Ended(Exception):
@@ -44,11 +42,11 @@ async def tunnel(
 
 
 async def _pour(source: Line, sink: Line, meter: Meter, turn: Turn) -> None:
-    spent = 0
+    spent = SHORT
     while data := await source.read():
         await sink.write(data)
         meter.bytes += len(data)
-        spent += len(data)
-        if spent >= _TURN:
+        spent += max(len(data), LEAST)
+        if spent >= TURN:
             spent = 0
             await turn(BYTES)
