@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.kube.errors import Invalid
 from sandpool.local.admission.admit import admit
-from sandpool.local.admission.kinds import amounts
+from sandpool.local.admission.kinds import amounts, pod
 from sandpool.model import kinds
 from sandpool.model.resource import Resource
 
@@ -121,3 +121,17 @@ def test_a_network_policy() -> None:
     stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES))
     with pytest.raises(Invalid, match=r"spec.egress: Too many: 1025: must have at most 1024 items"):
         stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES + 1))
+
+
+def test_tolerations_are_compared_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with each took seconds for a patch of some bytes."""
+    read: list[Any] = []
+    text = pod._TEXT
+    monkeypatch.setattr(pod, "_TEXT", lambda value: read.append(value) or text(value))
+    many = [{"key": f"k{number}", "operator": "Exists"} for number in range(500)]
+    old = stored(kinds.PODS, "v1", {"containers": containers(1), "tolerations": many})
+    spec = {**old["spec"], "tolerations": [*(dict(reversed(one.items())) for one in many), {"operator": "Exists"}]}
+    assert len(admit(kinds.PODS, {**old, "spec": spec}, old).body["spec"]["tolerations"]) == 501
+    assert len(read) == 1001
+    with pytest.raises(Invalid, match="existing toleration can not be modified"):
+        admit(kinds.PODS, {**old, "spec": {**old["spec"], "tolerations": many[1:]}}, old)
