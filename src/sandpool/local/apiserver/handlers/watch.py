@@ -250,9 +250,10 @@ class WatchReply:
                         await turn(self._tenant)
                     await send(b"%b%b}\n" % (_HEADS[event.type], event.value))
                     continue
+                read = EACH + sum([len(event.value) for event in events])
                 for chunk in lines(events, shape):
                     if shape is not None or len(chunk) > LARGE:
-                        await turn(self._tenant)
+                        await turn(self._tenant, min(read, BYTES))
                     await send(chunk)
                     await asyncio.sleep(0)  # there may be thousands, and `send` need not wait: others get their turn
         except ApiError as error:
