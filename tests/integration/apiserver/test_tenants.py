@@ -279,8 +279,9 @@ SELECTOR = "%2C".join(f"k{n}+in+(v{n}%2Cw%2Cx%2Cy%2Cz)" for n in range(60))
         ("PATCH", "/m?dryRun=All", "application/json-patch+json", msgspec.json.encode(COPIES)),
         ("PATCH", "/large?dryRun=All", "application/merge-patch+json", b'{"data":{"k":"v"}}'),
         ("POST", "?dryRun=All", "application/yaml", DATA),
+        ("POST", "?dryRun=All", "application/YAML", DATA),
     ],
-    ids=["a selector", "copies of copies", "a large object", "yaml"],
+    ids=["a selector", "copies of copies", "a large object", "yaml", "YAML"],
 )
 async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: str, kind: str, body: bytes) -> None:
     """Many of them, sent in the same moment, are begun one after the other, and what is quick passes in between."""
