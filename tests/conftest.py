@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ settings.load_profile("steady")
 os.environ["SANDPOOL_BACKEND"] = "hollow"
 os.environ["SANDPOOL_POOL"] = "none"
 os.environ["SANDPOOL_DISK_RESERVE"] = "16Mi"  # of each of a thousand data directories
+
+# A shell that starts tests in the background has them, and all that they start, ignore Ctrl-C; some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COUNTED = ("kubectl", "kube", "node", "root", "ordinary_user", "long")
 

@@ -197,7 +197,33 @@ BETWEEN = {
     "files in a volume, by another container": (_GIVES + 'pieces(give, "/scratch/big")', _KEEPS),
     "mapped files of another container": (_GIVES + "pieces(give)", _MAPS),
     "files of another container in the queue of a socket": (_GIVES + "pieces(give)", _SENDS_ON),
-    "files of a container that has ended": (_GIVES_AND_ENDS, _KEEPS),
     "watched files of a container that has ended": (_GIVES_AND_ENDS, _WATCHES),
 }
 """For two containers of a pod that share the volume `scratch`."""
+
+
+# Nothing is kept of the file itself, but what keeps the file system of a container that has ended, and so all that this knows of its files.
+_KEEPS_THE_REST = _TAKES.replace("KEEP", "os.close(files[0]); kept.extend(files[1:])")
+_GIVES_A_NAME = _GIVES_AND_ENDS.replace(
+    "\nwith open", '\nnamed = socket.socket(socket.AF_UNIX); named.bind("/named")\nwith open'
+)
+_ITS_ROOT = 'os.open("/", os.O_RDONLY)'
+_PIECE = """
+def piece():
+    with open("/scratch/f", "wb", 0) as f:
+        for i in range(100): f.write(b)
+"""
+MAKES_A_FILE = _WRITES + _PIECE + "piece()"
+_REMOVES_THE_FILE = _TAKES.replace("\nwhile", _PIECE + "while", 1).replace(
+    "KEEP", 'kept.extend(files); os.unlink("/scratch/f"); piece()'
+)
+_GIVES_MOUNTS = _GIVES + "give(open('/proc/self/NAME'))"
+OF_THE_ENDED = {
+    "its files": (_GIVES_AND_ENDS, _KEEPS),
+    "its root": (_GIVES_AND_ENDS, _KEEPS_THE_REST),
+    "its mounts": (_GIVES_AND_ENDS.replace(_ITS_ROOT, 'os.open("/proc/self/ns/mnt", os.O_RDONLY)'), _KEEPS_THE_REST),
+    "the name of a socket": (_GIVES_A_NAME.replace(_ITS_ROOT, "named.fileno()"), _KEEPS_THE_REST),
+    "its mount of a file that another removes": (_GIVES_MOUNTS.replace("NAME", "ns/mnt"), _REMOVES_THE_FILE),
+    "what tells of its mount of a file": (_GIVES_MOUNTS.replace("NAME", "mountinfo"), _REMOVES_THE_FILE),
+}
+"""For two containers of a pod that share the volume `scratch`; the first is started again and again, and has its file `f` mounted."""

@@ -10,7 +10,9 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Census:
     processes: int  # below this one, without those that a sandbox's own kernel lets its programs run in
-    mounts: int  # that this process sees
+    mounts: (
+        int  # that this process sees, without what others that run at the same time mount in their temporary folders
+    )
     groups: int
     files: int  # open in this process
     folders: int  # of pods and their volumes
@@ -23,11 +25,15 @@ def census(folder: Path, installation: str) -> Census:
     kept = [path for part in ("pods", "volumes/pods") for path in (folder / "data" / part).glob("*/*")]
     return Census(
         len(descendants(os.getpid()) - stubs(os.getpid())),
-        Path("/proc/self/mountinfo").read_text().count("\n"),
+        sum(_counts(line.split(" ", 5)[4], folder) for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         groups,
         len(os.listdir("/proc/self/fd")),
         len(kept),
     )
+
+
+def _counts(mounted_at: str, folder: Path) -> bool:
+    return mounted_at.startswith(str(folder)) or not mounted_at.startswith(("/tmp/", "/var/tmp/"))
 
 
 def _below(top: str, names: list[str], installation: str) -> list[str]:

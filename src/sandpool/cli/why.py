@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from sandpool.cli.cluster_flags import ClusterFlags
 from sandpool.cli.completing import kinds_and_names
 from sandpool.cli.exits import NOT_FOUND, USAGE, Exit
 from sandpool.cli.flags import OutputFlag
+from sandpool.cli.output.formats import as_json
 from sandpool.cli.sources import Source
 from sandpool.cli.telling import document, text, timeline
 
@@ -56,7 +56,7 @@ def _tell(source: Source, word: str, namespace: str, name: str, output: str) -> 
             f"`sandpool get {KINDS[word].plural} -A` lists those there are",
         )
     if output == "json":
-        print(json.dumps(document(found, told), ensure_ascii=False))
+        print(as_json(document(found, told)))
         return
     print(text(found, told), end="")
     if not found[0].entries:

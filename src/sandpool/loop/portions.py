@@ -18,6 +18,29 @@ EACH: Final = 512
 """Bytes that every look counts beside its own."""
 
 
+CARRIED: Final = 1 << 20
+"""Bytes that are only carried from one side to the other before others have a turn, however much there still is."""
+SMALLEST: Final = 64 * 1024
+"""Bytes that a piece counts for that is smaller: it takes as long."""
+
+
+class Carried:
+    """What one connection has carried since its last turn. Who has one piece to carry asks nobody; of many who go on only some do at once."""
+
+    __slots__ = ("_spent",)
+
+    def __init__(self) -> None:
+        self._spent = CARRIED - 2 * SMALLEST
+
+    def due(self, size: int) -> bool:
+        """Counts a piece; whether others have their turn now."""
+        self._spent += max(size, SMALLEST)
+        if self._spent < CARRIED:
+            return False
+        self._spent = 0
+        return True
+
+
 class Portions:
     __slots__ = ("_found", "_given", "_size")
 

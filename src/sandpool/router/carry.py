@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from sandpool.loop.portions import Portions
+from sandpool.loop.portions import Carried, Portions
 from sandpool.loop.turns import BYTES
 from sandpool.router.body import BadBody, Chunked, Exact, Reader
 from sandpool.router.line import Line
 from sandpool.router.splice import WORTH, Meter, ReadFailed, WriteFailed, splice
 
-TURN = 1 << 20
-"""Bytes after which others have a turn, however much there still is."""
 _SHORT = 256
 """Bytes that are taken apart without asking."""
 
@@ -35,7 +33,7 @@ async def carry(
     if head and (body.ended or not source.held):
         await _write(sink, (head,))
         head = b""
-    spent = 0
+    carried = Carried()
     portions = None if isinstance(body, Exact) else Portions()
     raw = not source.secure and not sink.secure
     while not body.ended:
@@ -51,9 +49,7 @@ async def carry(
         if parts:
             await _write(sink, parts)
         meter.bytes += len(piece)
-        spent += len(piece)
-        if spent >= TURN and portions is None:
-            spent = 0
+        if portions is None and carried.due(len(piece)):
             await turn(BYTES)
 
 

@@ -8,13 +8,13 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from sandpool.loop.portions import Carried
 from sandpool.loop.turns import BYTES
 from sandpool.router.line import Line
 
 WORTH = 256 * 1024
 """From so many bytes on a pipe pays."""
 _PIPE = 1 << 20
-_TURN = 1 << 20
 _FLAGS = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
 _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -70,7 +70,7 @@ class _Pipe:
             self._room = fcntl.fcntl(inlet, fcntl.F_GETPIPE_SZ)
 
     async def move(self, length: int) -> int:
-        left, inside, spent = length, 0, 0
+        left, inside, carried = length, 0, Carried()
         while left or inside:
             taken = self._fill(min(left, self._room - inside)) if left else None
             if taken is None and not inside:
@@ -85,9 +85,7 @@ class _Pipe:
                 await self._sink.writable()
             inside -= given
             self._meter.bytes += given
-            spent += given
-            if spent >= _TURN:
-                spent = 0
+            if carried.due(given):
                 await self._turn(BYTES)
         return length
 

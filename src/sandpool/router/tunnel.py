@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from sandpool.loop.clock import Clock
+from sandpool.loop.portions import Carried
 from sandpool.loop.turns import BYTES
 from sandpool.router.line import Line
 from sandpool.router.scope import Scope
 from sandpool.router.splice import Meter
-
-_TURN = 1 << 20
 
 
 class Ended(Exception):
@@ -44,11 +43,9 @@ async def tunnel(
 
 
 async def _pour(source: Line, sink: Line, meter: Meter, turn: Turn) -> None:
-    spent = 0
+    carried = Carried()
     while data := await source.read():
         await sink.write(data)
         meter.bytes += len(data)
-        spent += len(data)
-        if spent >= _TURN:
-            spent = 0
+        if carried.due(len(data)):
             await turn(BYTES)

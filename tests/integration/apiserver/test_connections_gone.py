@@ -51,7 +51,7 @@ class Ends:
 
     async def all_gone(self) -> None:
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await self._none.wait()
         except TimeoutError:
             pytest.fail(f"{len(self._kept)} connections are kept, held by {self._holders()}")
@@ -72,7 +72,7 @@ async def come_and_go(folder: Path, method: str, path: str, more: str, rudely: b
             reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port, ssl=server.tls())
             writers.append(writer)
             writer.write(asked(server, method, path, more))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await reader.readuntil(b"\r\n\r\n")
         assert ends.follow(server) == MANY
         for writer in writers:

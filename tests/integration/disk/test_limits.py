@@ -16,7 +16,7 @@ import pytest_asyncio
 from sandpool.local.disk.plan import allowance
 from sandpool.local.disk.space import Level
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
-from support.disk_hiding import BETWEEN, HIDING
+from support.disk_hiding import BETWEEN, HIDING, MAKES_A_FILE, OF_THE_ENDED
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
 from support.small_disk import MIB, small_disk
@@ -92,6 +92,13 @@ def writer(script: str, name: str = "main", limit: int | None = LIMIT, **fields:
     return {
         "name": name, "image": "host", "command": ["python3", "-c", script], "resources": {"limits": limits}, **fields,
     }  # fmt: skip
+
+
+def two(gives: str, keeps: str) -> Body:
+    """A pod whose containers share a volume."""
+    scratch = {"name": "scratch", "mountPath": "/scratch"}
+    containers = [writer(gives, volumeMounts=[scratch]), writer(keeps, name="other", volumeMounts=[scratch])]
+    return a_pod(containers=containers, volumes=[{"name": "scratch", "emptyDir": {}}])
 
 
 @pytest.fixture(autouse=True)
@@ -184,13 +191,35 @@ async def test_whoever_writes_too_much_is_evicted_soon(node: PodsNode, how: str)
 
 @pytest.mark.parametrize("how", BETWEEN)
 async def test_what_one_container_hides_with_another_counts(node: PodsNode, how: str) -> None:
-    scratch = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
-    gives, keeps = BETWEEN[how]
-    containers = [writer(gives, **scratch), writer(keeps, name="other", **scratch)]
-    volumes = [{"name": "scratch", "emptyDir": {}}]
-    pod, taken = await taken_until_evicted(node, a_pod(containers=containers, volumes=volumes))
+    pod, taken = await taken_until_evicted(node, two(*BETWEEN[how]))
     assert pod["status"]["message"] == "Pod ephemeral local storage usage exceeds the total limit of containers 600Mi. "
     assert taken <= 2 * LIMIT + allowance(2 * LIMIT), f"{taken >> 20} MiB"
+
+
+@pytest.mark.parametrize("kept", OF_THE_ENDED)
+async def test_what_a_container_wrote_counts_after_its_end_while_anything_of_its_file_system_is_held(
+    node: PodsNode, kept: str
+) -> None:
+    body = two(*OF_THE_ENDED[kept])
+    scratch = {"name": "scratch", "mountPath": "/scratch"}
+    body["spec"]["initContainers"] = [writer(MAKES_A_FILE, name="first", volumeMounts=[scratch])]
+    body["spec"]["containers"][0]["volumeMounts"].append({"name": "scratch", "mountPath": "/f", "subPath": "f"})
+    pod, taken = await taken_until_evicted(node, body)
+    assert pod["status"]["message"] == 'Container main exceeded its local ephemeral storage limit "300Mi". '
+    assert taken <= LIMIT + allowance(LIMIT), f"{taken >> 20} MiB"
+
+
+async def test_what_a_container_wrote_is_gone_when_it_is_started_again(node: PodsNode) -> None:
+    free = _free(node.folder)
+    script = WRITES + "f = open('/usr/big', 'wb', 0)\nfor i in range(120): f.write(b)"
+    await node.create(a_pod(containers=[writer(script)]))
+    pod = await node.until(lambda pod: evicted(pod) or _restarts(pod) >= 4)
+    assert not evicted(pod)
+    assert _free(node.folder) > free - 2 * 130 * MIB
+
+
+def _restarts(pod: Body | None) -> int:
+    return sum(one["restartCount"] for one in (pod or {}).get("status", {}).get("containerStatuses", ()))
 
 
 async def test_containers_and_volumes_count_together(node: PodsNode) -> None:
@@ -298,3 +327,33 @@ async def test_nearly_full_who_hides_it_in_a_claim_goes_and_others_stay(node: Po
     assert (await node.get("modest"))["status"]["phase"] == "Running"
     assert node.guard is not None
     assert node.guard.evictions == {"limit": 0, "pressure": 1}
+
+
+@pytest.mark.parametrize("kept", OF_THE_ENDED)
+async def test_what_a_pod_wrote_is_free_after_its_end_whatever_another_pod_holds_of_it(
+    node: PodsNode, kept: str
+) -> None:
+    claim = {"metadata": {"name": f"c-{list(OF_THE_ENDED).index(kept)}"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, {**claim, "spec": spec}, "default")
+    mounts = [{"name": "scratch", "mountPath": "/scratch"}]
+    volumes = [
+        {"name": "scratch", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}},
+        {"name": "own", "emptyDir": {}},
+    ]
+    gives, keeps = OF_THE_ENDED[kept]
+    keeps = keeps.replace('os.unlink("/scratch/f"); piece()', "pass")
+    await node.create(a_pod("keeper", containers=[writer(keeps, volumeMounts=mounts)], volumes=volumes))
+    await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Running", "keeper")
+    free = _free(node.folder)
+    own = {"name": "own", "mountPath": "/f", "subPath": "f"}
+    first = writer(MAKES_A_FILE, name="first", volumeMounts=[{"name": "own", "mountPath": "/scratch"}])
+    giver = writer(gives, volumeMounts=[*mounts, own])
+    await node.create(
+        a_pod("giver", initContainers=[first], containers=[giver], volumes=volumes, restartPolicy="Never")
+    )
+    await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Succeeded", "giver")
+    await node.gone("giver")
+    async with asyncio.timeout(20):
+        while _free(node.folder) < free - 32 * MIB:
+            await asyncio.sleep(0.02)

@@ -13,6 +13,7 @@ import pytest
 
 from sandpool.local.errors import NodeError
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.places import Places
 from sandpool.loop.clock import SystemClock
 from support.image_files import file, make_image
 from support.image_store import image_store, layers
@@ -68,6 +69,74 @@ async def test_a_tenant_leaves_pulls_to_others(tmp_path: Path) -> None:
             with contextlib.suppress(asyncio.CancelledError, NodeError):
                 await task
         assert not store._places.shares.held
+
+
+async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path: Path) -> None:
+    """A registry that is just fast enough would keep its places for days."""
+    async with (
+        silent() as (nobody, asked),
+        small_registry() as registry,
+        image_store(tmp_path / "i", ImageOptions(registries=ALLOWED, pulls=4)) as store,
+    ):
+        tenants = ["greedy", "greedy", "greedy", "second"]
+        taken = [
+            asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=tenant))
+            for n, tenant in enumerate(tenants)
+        ]
+        async with asyncio.timeout(30):
+            while len(asked) < 4:
+                await asyncio.sleep(0.01)
+            await store.take(offer(registry), holder="m", tenant="modest")
+            with pytest.raises(NodeError, match="gave way to another namespace's"):
+                await taken[2]
+        assert [task.done() for task in taken] == [False, False, True, False]
+        for task in taken:
+            task.cancel()
+        await asyncio.wait(taken)
+        assert not store._places.shares.held
+        assert not store._places._taken
+
+
+async def test_layers_of_one_tenant_are_not_all_that_is_unpacked() -> None:
+    """And of two who have all places, the one with more gives way to a third."""
+    places, order = Places(ImageOptions().unpackers), list[str]()
+
+    async def unpack(tenant: str) -> None:
+        async with places.one(tenant, order.append):
+            order.append(tenant)
+            await asyncio.Event().wait()
+
+    greedy = [asyncio.create_task(unpack("greedy")) for _ in range(10)]
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(unpack(tenant)) for tenant in ("modest", "late")]
+    async with asyncio.timeout(30):
+        while "late" not in order:
+            await asyncio.sleep(0)
+    assert [said for said in order if "waiting" not in said] == ["greedy", "greedy", "modest", "late"]
+    for task in (*greedy, *others):
+        task.cancel()
+    await asyncio.wait((*greedy, *others))
+    assert isinstance(greedy[1].exception(), NodeError)
+    assert not places.shares.held
+
+
+async def test_who_is_not_wanted_any_more_while_it_gives_way_is_cancelled() -> None:
+    places = Places(2)
+
+    async def hold(tenant: str) -> None:
+        async with places.one(tenant, lambda words: None):
+            await asyncio.Event().wait()
+
+    first, second = asyncio.create_task(hold("a")), asyncio.create_task(hold("b"))
+    await asyncio.sleep(0)
+    places._leaving.add(second)
+    second.cancel()
+    second.cancel()
+    await asyncio.wait((second,))
+    assert second.cancelled()
+    first.cancel()
+    await asyncio.wait((first,))
+    assert not places.shares.held
 
 
 class Leaping(SystemClock):

@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.kube.errors import Invalid
 from sandpool.local.admission.admit import admit
-from sandpool.local.admission.kinds import amounts
+from sandpool.local.admission.kinds import amounts, pod
 from sandpool.model import kinds
 from sandpool.model.resource import Resource
 
@@ -57,6 +57,10 @@ BOUNDS: dict[str, tuple[int, Any]] = {
     "spec.containers[0].volumeMounts": (
         amounts.OF_CONTAINER["volumeMounts"],
         lambda n: one("volumeMounts", [{"name": "v0", "mountPath": f"/{k}"} for k in range(n)], volumes=volumes(1)),
+    ),
+    "spec.containers[0].resources.limits": (
+        amounts.RESOURCES,
+        lambda n: {"containers": containers(1, resources={"limits": {f"x.y/r{k}": "1" for k in range(n)}})},
     ),
     "spec.containers[0].ports": (
         amounts.OF_CONTAINER["ports"],
@@ -107,3 +111,27 @@ def test_one_that_was_stored_before_there_was_a_bound_can_be_changed() -> None:
     tolerations = [{"key": "a", "operator": "Exists"}]
     changed = admit(kinds.PODS, {**old, "spec": {**old["spec"], "tolerations": tolerations}}, old).body
     assert changed["spec"]["tolerations"] == tolerations
+
+
+def test_a_network_policy() -> None:
+    def spec(count: int) -> Body:
+        to = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"] * (count - 3)}}]
+        return {"podSelector": {}, "egress": [{"to": to, "ports": [{"port": 443}]}]}
+
+    stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES))
+    with pytest.raises(Invalid, match=r"spec.egress: Too many: 1025: must have at most 1024 items"):
+        stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES + 1))
+
+
+def test_tolerations_are_compared_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with each took seconds for a patch of some bytes."""
+    read: list[Any] = []
+    text = pod._TEXT
+    monkeypatch.setattr(pod, "_TEXT", lambda value: read.append(value) or text(value))
+    many = [{"key": f"k{number}", "operator": "Exists"} for number in range(500)]
+    old = stored(kinds.PODS, "v1", {"containers": containers(1), "tolerations": many})
+    spec = {**old["spec"], "tolerations": [*(dict(reversed(one.items())) for one in many), {"operator": "Exists"}]}
+    assert len(admit(kinds.PODS, {**old, "spec": spec}, old).body["spec"]["tolerations"]) == 501
+    assert len(read) == 1001
+    with pytest.raises(Invalid, match="existing toleration can not be modified"):
+        admit(kinds.PODS, {**old, "spec": {**old["spec"], "tolerations": many[1:]}}, old)

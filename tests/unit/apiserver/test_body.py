@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.kube.errors import BadRequest, Invalid, UnsupportedMedia
+from sandpool.kube.errors import BadRequest, Invalid, TooLarge, UnsupportedMedia
 from sandpool.local.apiserver import body
 from sandpool.local.apiserver.answer import warnings
 from sandpool.local.apiserver.body import Malformed, decode, decode_media, decode_object
@@ -64,7 +64,7 @@ def test_bad_json_always_gets_a_complaint(text: str) -> None:
 
 def test_depth() -> None:
     assert decode(b"[" * 200 + b"]" * 200, 200) is not None
-    for depth in (201, 1000, 100_000):
+    for depth in (201, 1000, 40_000):
         with pytest.raises(Malformed, match="exceeded max depth"):
             decode(b"[" * depth + b"]" * depth, 200)
     wide = b"[" + b"{}," * 10_000 + b"{}]"
@@ -194,10 +194,46 @@ def test_yaml_that_would_keep_the_parser_busy(text: str, words: str) -> None:
         from_yaml(text.encode())
 
 
+@pytest.mark.parametrize(
+    "text", ["1:30", "1" + ":30" * 100_000, "1" + ":30" * 1000 + ".5"], ids=["short", "long", "float"]
+)
+def test_numbers_to_the_base_of_sixty_are_text(text: str) -> None:
+    """One of a megabyte kept the server busy for a minute."""
+    assert msgspec.json.decode(from_yaml(b"a: " + text.encode())) == {"a": text}
+    with pytest.raises(YamlError, match="tags"):
+        from_yaml(b"a: !!int " + text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" + b"[]," * 60_000 + b"1]",
+        b"[" + b"1," * 60_000 + b"1]",
+        b"{" + b'"a":1,' * 60_000 + b'"a":1}',
+        b"[" + b'"",' * 500_000 + b"1]",
+        b"[" + b'"\\\\",' * 60_000 + b"1]",
+        b"[" + b"1," * 60_000 + b'"' + b'\\"' * 60_000,
+    ],
+    ids=["lists", "numbers", "the same field", "texts", "texts that end in a backslash", "a text without an end"],
+)
+def test_a_body_of_too_many_values_is_not_even_decoded(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    monkeypatch.setattr(body, "_DECODE", lambda text: decoded.append(len(text)))
+    with pytest.raises(TooLarge, match="limit is 50000 values"):
+        decode(text, 200)
+    assert not decoded
+
+
+def test_text_that_looks_like_many_values_is_one() -> None:
+    for text in ("{[," * 100_000, '",' * 100_000, '\\",[' * 100_000):
+        assert decode(msgspec.json.encode([text]), 200) == [text]
+    assert len(decode(msgspec.json.encode(list(range(49_000))), 200)) == 49_000
+
+
 def test_a_long_malformed_text_is_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[int] = []
     monkeypatch.setattr(body, "complaint", lambda text: walked.append(len(text)) or "words")
-    for text in (b"[1,x]", b"[" + b"1," * 500_000 + b"x]"):
+    for text in (b"[1,x]", b'["' + b"y" * 100_000 + b'",x]'):
         with pytest.raises(Malformed):
             decode(text, 200)
     assert walked == [5]

@@ -89,6 +89,14 @@ def test_words_of_tenants_move_no_cursor_and_begin_no_line() -> None:
     assert text.count("\n") == 1
 
 
+def test_json_does_nothing_to_a_terminal_either() -> None:
+    body = {"metadata": {"name": "a", "annotations": {"x": "\x1b[1m\x9b31m\x85\u202eok\u2028ä"}}}
+    for shown in (one(PODS, body, format_of("json")), line(body)):
+        assert json.loads(shown) == body
+        assert all(letter.isprintable() for letter in shown.replace("\n", ""))
+        assert "ä" in shown
+
+
 def test_colours_change_no_width() -> None:
     items = rows(("a", "True", "5s", ""), ("b", "False", "5s", ""))
     painted, plain = shown(items, color=True), shown(items)

@@ -93,3 +93,10 @@ def test_a_command() -> None:
         with pytest.raises(NodeError, match="container main: command and args take more than"):
             argv(spec, ImageConfig(entrypoint=("/e",)), env)
     assert argv(ContainerSpec(command=("$(A)" * 20,)), ImageConfig(), env) == ("x" * 2_000_000,)
+
+
+def test_a_variable_that_begins_to_name_others_all_the_time() -> None:
+    """Searched once: if each were looked for to the end of the text, this would take an hour, in the process that serves everybody."""
+    with pytest.raises(Unresolved, match=f"more than {environment.MOST} characters"):
+        resolved([{"env": [{"name": "A", "value": "$(" * 10_000_000}]}])
+    assert environment.expand("$($(a)$$($(b)$$($$", {"$(a": "1", "b": "2"}) == "1$(2$($"

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from sandpool.controllers.template.policy import Options, policy_body
+from sandpool.local.network.pod import Labels
 from sandpool.local.network.policies import Policies
 from sandpool.local.network.policy import Verdict, port_verdict, verdict
 from sandpool.model.core import NetworkPolicy
@@ -217,3 +218,36 @@ def test_changes_are_told_once_and_only_changes() -> None:
     end()
     held.put(network_policy(EVERYWHERE))
     assert told == ["team", "team", "team"]
+
+
+def test_of_a_policy_with_too_many_blocks_nothing_is_allowed_and_the_refusal_says_so() -> None:
+    """Each connection is compared with all of it, and everybody else waits meanwhile."""
+    but = [f"10.{number >> 8}.{number & 255}.0/24" for number in range(1100)]
+    found = judge(network_policy([{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": but}}]}]))
+    assert (found.allowed, found.reason) == (False, "Policy")
+    assert "it has 1102 rules, blocks, exceptions and ports to go out; at most 1024 are read" in found.message
+    assert judge(network_policy([{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": but[:1000]}}]}])).allowed
+
+
+def test_policies_of_one_pod_count_until_they_are_too_many() -> None:
+    blocks = [{"to": [{"ipBlock": {"cidr": f"2.{number >> 8}.{number & 255}.0/24"}} for number in range(1000)]}]
+    many = [network_policy(blocks, name=f"m{number}") for number in range(9)]
+    assert judge(*many[:4], to="2.0.1.1").allowed
+    assert judge(network_policy(EVERYWHERE, name="a"), *many).allowed
+    assert not judge(network_policy(EVERYWHERE, name="z"), *many).allowed
+
+
+def test_which_policies_hold_is_found_out_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, asked = Policies(), []
+    find = held.rules_of
+    monkeypatch.setattr(held, "rules_of", lambda *args: asked.append(args) or find(*args))
+    labels = Labels(held, "team", LABELS)
+    assert not labels.rules().policies
+    held.put(network_policy(EVERYWHERE))
+    assert [len(labels.rules().policies) for _ in range(5)] == [1] * 5
+    assert len(asked) == 2
+    labels.labels = {"app": "another"}
+    assert labels.rules() is labels.rules()
+    held.remove("team", "out")
+    assert not labels.rules().policies
+    assert len(asked) == 4

@@ -8,11 +8,13 @@ import pytest
 
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import ApiError, BadRequest, Invalid
+from sandpool.local.admission import causes
 from sandpool.local.admission.causes import MOST_TOLD
 from sandpool.local.objects.document import MAX_BYTES
 from sandpool.local.objects.options import WriteOptions
 from sandpool.local.objects.recent import Recent
 from sandpool.model import codec, kinds
+from sandpool.model.resource import Resource
 from support.local_objects import Bench, config_map, pod, read, sandbox
 
 NO_CALENDAR_HAS = (
@@ -153,3 +155,29 @@ def test_what_is_remembered_is_bounded_by_bytes_too() -> None:
     recent.keep(1001, "next", 10)
     assert recent.get(1000) is None
     assert recent.get(1001) == "next"
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec"),
+    [
+        (kinds.PODS, {"containers": [{}] * 20_000}),
+        (kinds.PODS, {"containers": [{"name": "a", "image": "b", "env": [{}] * 20_000}]}),
+        (kinds.SANDBOXES, {"podTemplate": {"spec": {"containers": [{}] * 20_000}}}),
+        (kinds.SANDBOXES, {"volumeClaimTemplates": [1] * 20_000}),
+    ],
+    ids=["containers", "variables", "a sandbox's containers", "claims that are none"],
+)
+async def test_what_is_wrong_again_and_again_is_not_looked_at_to_the_end(
+    b: Bench, resource: Resource[Any], spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of three megabytes of them kept the server busy for thirteen seconds."""
+    told: list[str] = []
+    for name in ("required", "invalid"):
+        tell = getattr(causes, name)
+        monkeypatch.setattr(causes, name, lambda *args, tell=tell: told.append(args[0]) or tell(*args))
+    wrong = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "a"}, "spec": spec}
+    with pytest.raises(Invalid) as caught:
+        await b.create(resource, wrong)
+    assert len(caught.value.causes) == MOST_TOLD + 1
+    assert "only the first 256 problems are told" in str(caught.value)
+    assert len(told) < 2 * MOST_TOLD

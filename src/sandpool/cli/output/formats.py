@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from sandpool.model.resource import Resource
 Json = dict[str, Any]
 WORDS = ("table", "wide", "json", "yaml", "name")
 _JSONPATH = "jsonpath="
+_UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Control characters of eight bits, and what turns the direction of writing round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,12 @@ def several(resource: Resource[Any], items: Sequence[Json], format: Format) -> s
 
 def line(body: Json) -> str:
     """One object on one line: what a watch gives to programs."""
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False) + "\n"
+    return as_json(body, separators=(",", ":")) + "\n"
+
+
+def as_json(body: Any, **how: Any) -> str:
+    """Letters of all scripts as they are, and nothing that does something to a terminal: JSON allows there what it does not show."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(body, ensure_ascii=False, **how))
 
 
 def listed(items: Sequence[Json]) -> Json:
@@ -79,7 +87,7 @@ def address(resource: Resource[Any], body: Json) -> str:
 
 
 def _json(body: Json) -> str:
-    return json.dumps(body, indent=4, sort_keys=True, ensure_ascii=False) + "\n"
+    return as_json(body, indent=4, sort_keys=True) + "\n"
 
 
 def _yaml(body: Json) -> str:

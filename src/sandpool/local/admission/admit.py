@@ -6,6 +6,7 @@ wrong at once (422).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from sandpool.kube.errors import ApiError, Cause
 from sandpool.local.admission import causes, metadata
 from sandpool.local.admission.compiled import Compiled, compiled, metadata_check
-from sandpool.local.admission.findings import Findings
+from sandpool.local.admission.findings import Enough, Findings
 from sandpool.local.admission.kinds.sandbox import check_scale, settle_rules
 from sandpool.model.resource import Resource
 
@@ -62,9 +63,15 @@ def admit(
     if body is None:
         body = new
         if old is None or not _only_metadata_differs(new, old):
-            body = kind.body(_with_its_status(resource, kind, new, old, out), old, None, "", out)
+            try:
+                body = kind.body(_with_its_status(resource, kind, new, old, out), old, None, "", out)
+            except Enough:
+                raise _too_wrong(resource, new, out) from None
     old_meta = old["metadata"] if old is not None else None
-    given, changed = _decoded_metadata(body.get("metadata"), old_meta, out)
+    try:
+        given, changed = _decoded_metadata(body.get("metadata"), old_meta, out)
+    except Enough:
+        raise _too_wrong(resource, new, out) from None
     if out.undecodable or out.unknown:
         _stop_if_undecodable(resource, kind, new, out, validation, patched)
     if old_meta is None:
@@ -85,6 +92,13 @@ def admit(
     if kind.custom and "finalizers" in meta:
         warnings += tuple(metadata.finalizer_warnings(meta, old_meta))
     return Admitted(body, warnings)
+
+
+def _too_wrong(resource: Resource[Any], body: dict[str, Any], out: Findings) -> ApiError:
+    """What was found until nobody looked further."""
+    meta = body.get("metadata")
+    name = meta.get("name") if type(meta) is dict else ""
+    return causes.invalid_object(resource, name if type(name) is str else "", list(out.causes), ())
 
 
 def _known_rest(kind: Compiled, new: dict[str, Any], old: dict[str, Any] | None) -> tuple[bytes, dict[str, Any] | None]:
@@ -112,7 +126,10 @@ def _admit_status(
     out = Findings("" if kind.custom else resource.kind, root="status.")
     body = dict(old)
     if status is not None:
-        body["status"] = kind.status(status, before, None, "status", out)
+        try:
+            body["status"] = kind.status(status, before, None, "status", out)
+        except Enough:
+            raise _too_wrong(resource, old, out) from None
     else:
         del body["status"]
     warnings: tuple[str, ...] = ()
@@ -146,7 +163,8 @@ def _with_its_status(
     rest = {name: value for name, value in new.items() if name != "status"}
     if status is not None:
         ignored = Findings()
-        kind.status(status, before, None, "status", ignored)
+        with suppress(Enough):
+            kind.status(status, before, None, "status", ignored)
         out.unknown += ignored.unknown
     return rest if before is None else {**rest, "status": before}
 

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from sandpool.kube.errors import Cause
+from sandpool.local.admission.causes import MOST_TOLD
 from sandpool.local.admission.paths import Place, render
+
+MOST: Final = MOST_TOLD + 1
+"""Causes after which nobody looks for more: each takes longer than a sound value does, and others wait meanwhile."""
+
+
+class Enough(Exception):
+    """So much is wrong that the rest does not matter."""
+
+
+class _Causes(list[Cause]):
+    def append(self, cause: Cause, /) -> None:
+        if len(self) >= MOST:
+            raise Enough
+        super().append(cause)
+
+    def extend(self, causes: Iterable[Cause], /) -> None:
+        for cause in causes:
+            self.append(cause)
 
 
 class Findings:
-    """Collects causes, unknown fields and the first reason why the document could not be decoded at all."""
+    """Collects causes, unknown fields and the first reason why the document could not be decoded at all. Raises Enough."""
 
     __slots__ = ("causes", "kind", "root", "undecodable", "unknown", "warnings")
 
     def __init__(self, kind: str = "", root: str = "") -> None:
-        self.causes: list[Cause] = []
+        self.causes: list[Cause] = _Causes()
         self.unknown: list[str] = []
         self.warnings: tuple[str, ...] = ()
         self.undecodable = ""

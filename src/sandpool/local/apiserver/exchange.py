@@ -190,7 +190,7 @@ class Exchange:
             if self.gone:
                 raise Unread("the request ended before its body did")
             if self.arrived:
-                if b"yaml" in self.header.get(b"content-type", b""):
+                if b"yaml" in self.header.get(b"content-type", b"").lower():
                     await self._line.turn(BYTES)  # whose reader takes a hundred times as long
                 elif size > SMALL:
                     await self._line.turn(size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -76,31 +76,45 @@ class ListParts:
         return len(self._head) + sum([len(record.value) for record in self._records])
 
     def whole(self) -> bytes:
-        return b"".join((self._head, b",".join(self._items(0, len(self._records))), b"]}"))
+        return b"".join((self._head, b",".join(self._made(self._records)), b"]}"))
 
     async def pieces(self) -> AsyncIterator[bytes]:
         pending, size = [self._head], len(self._head)
         separator = b""
-        for start in range(0, len(self._records), self._batch):
-            for items in _portions(self._items(start, start + self._batch)):
+        for records in self._batches():
+            for items in _portions(self._made(records)):
                 pending += (separator, items)
                 separator = b","
                 size += len(items)
                 if size > PIECE:
                     yield b"".join(pending)
                     pending, size = [], 0
+            if (
+                self._item is not None and pending
+            ):  # however short it became: making it took as long as reading what it was
+                yield b"".join(pending)
+                pending, size = [], 0
             await asyncio.sleep(0)
         yield b"".join((*pending, b"]}"))
 
-    def _items(self, start: int, end: int) -> list[bytes]:
-        records = self._records[start:end]
+    def _batches(self) -> Iterator[Sequence[Record]]:
+        """Records of about PIECE bytes, and not too many of them."""
+        start = size = 0
+        for end, record in enumerate(self._records, 1):
+            size += len(record.value)
+            if size > PIECE or end - start == self._batch:
+                yield self._records[start:end]
+                start, size = end, 0
+        yield self._records[start:]
+
+    def _made(self, records: Sequence[Record]) -> list[bytes]:
         item = self._item
         return [record.value for record in records] if item is None else [item(record) for record in records]
 
 
 def _portions(items: list[bytes]) -> list[bytes]:
     """Items as they follow each other: all in one, unless they are large."""
-    return [b",".join(items)] if sum(map(len, items)) <= PIECE else items
+    return [] if not items else [b",".join(items)] if sum(map(len, items)) <= PIECE else items
 
 
 def list_parts(listed: Listed, form: Form, resource: Resource[Any], params: Params, now: datetime) -> ListParts:

@@ -40,7 +40,7 @@ class ImageOptions:
     max_bytes: int = 100 * GIB  # of all images; beyond, the longest unused goes first
     pulls: int = 16  # of all tenants at once, who share them; the operator has as many again
     downloads: int = 3  # blobs of one image at once
-    unpackers: int = 2  # layers of all images at once
+    unpackers: int = 3  # layers of all images at once: two of one tenant, and one that is left for another
     attempts: int = 3  # of each request that the network broke
     silence: float = 60.0  # seconds without a byte after which a connection counts as broken
     slowest: int = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from sandpool.local.images.worker import Job
 from sandpool.local.images.worker_process import DiskFull, LayerRefused, worker
 from sandpool.loop.clock import Clock
 
+Unpacking = Callable[[], AbstractAsyncContextManager[None]]
+
 
 @dataclass(frozen=True, slots=True)
 class Kitchen:
@@ -35,8 +38,8 @@ class Kitchen:
     options: ImageOptions
     clock: Clock
     unpacking: (
-        asyncio.Semaphore
-    )  # over all pulls: slow registries must not hold up others, nor many pulls fill the machine
+        Unpacking  # a place for one layer: slow registries must not hold up others, nor many pulls fill the machine
+    )
 
 
 async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Callable[[str], object]) -> Wanted:
@@ -204,7 +207,7 @@ class _Layers:
         blob, target = self._scratch / f"{number}.blob", self._scratch / str(number)
         async with self._downloads:
             await self._source.fetch(layer, blob, lambda size: self._fetched(layer, size))
-        async with self._one_at_a_time, self._kitchen.unpacking:
+        async with self._one_at_a_time, self._kitchen.unpacking():
             await self._unpack(layer, number, blob, target)
             await uninterrupted(asyncio.to_thread(self._kitchen.folder.keep_layer, target, layer.diff_id))
             self._progress.layer_done()

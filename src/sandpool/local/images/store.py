@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.places import Places
 from sandpool.local.images.port import Credential
 from sandpool.local.images.prune import PruneRules
-from sandpool.local.images.pull import Kitchen, keep, pull
+from sandpool.local.images.pull import Kitchen, Unpacking, keep, pull
 from sandpool.local.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord
 from sandpool.local.images.reference import Folder, HostFiles, Name, parse, parse_name
 from sandpool.local.images.shared import Shared, Tell, Work
@@ -47,7 +48,8 @@ class ImageStore:
 
     def __init__(self, folder: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
         self._folder = ImageFolder(folder, f"{os.getpid()}-{os.urandom(6).hex()}")
-        self._kitchen = Kitchen(self._folder, options, clock, asyncio.Semaphore(options.unpackers))
+        self._unpackers = Places(options.unpackers)
+        self._kitchen = Kitchen(self._folder, options, clock, self._unpacking(""))
         self._options = options
         self._clock = clock
         self._pulls: Shared[ImageRecord] = Shared()
@@ -200,20 +202,24 @@ class ImageStore:
         """What goes wrong is told without where it did: errors are kept for a while, and the places in them keep what was pulled."""
         try:
             async with self._places.one(tenant, tell):
-                return await self._pull(name, credentials, everybody, hold, tell)
+                kitchen = replace(self._kitchen, unpacking=self._unpacking(tenant))
+                return await self._pull(kitchen, name, credentials, everybody, hold, tell)
         except NodeError as error:
             told = NodeError(error.reason, error.message)
         raise told
 
+    def _unpacking(self, tenant: str) -> Unpacking:
+        return lambda: self._unpackers.one(tenant, quiet)
+
     async def _pull(
-        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
+        self, kitchen: Kitchen, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
     ) -> ImageRecord:
         from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
         from sandpool.local.images.lines import Lines
 
         async with Lines(self._options, self._large) as lines:
             source = RegistrySource(lines, name, credentials, self._options, self._clock, everybody=everybody)
-            wanted = await pull(self._kitchen, source, str(name), hold, tell)
+            wanted = await pull(kitchen, source, str(name), hold, tell)
         record = NameRecord(
             reference=str(name),
             id=wanted.id,
@@ -223,7 +229,7 @@ class ImageStore:
             public=source.public,
             proofs=(proof(self._folder.key, name, source.used),) if source.used is not None else (),
         )
-        kept = await keep(self._kitchen, wanted, (record,))
+        kept = await keep(kitchen, wanted, (record,))
         log.info("image pulled", image=str(name), id=kept.id)
         return kept
 

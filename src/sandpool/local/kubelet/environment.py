@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 
 from sandpool.local.kubelet.downward import Here, NoSuchField, field_value, resource_value
@@ -18,6 +19,7 @@ from sandpool.local.kubelet.references import CONFIG_ERROR, Found, Unresolved
 from sandpool.local.kubelet.sources import EnvFrom, KeyRef, ValueFrom
 from sandpool.model.core import ConfigMap, Secret
 
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 MOST = 1 << 20
 """Characters of all variables of a container, names included. The kernel takes hardly more."""
 
@@ -144,21 +146,18 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     """Puts in what `$(NAME)` stands for. Raises TooLarge."""
     if "$" not in text:
         return text
-    parts: list[str] = []
-    at = 0
-    while (dollar := text.find("$", at)) >= 0 and dollar + 1 < len(text):
-        parts.append(text[at:dollar])
-        at = dollar + 2
-        close = text.find(")", at) if text[dollar + 1] == "(" else -1
-        if text[dollar + 1] == "$":
-            parts.append("$")
-        elif close >= 0:
-            name = text[at:close]
-            parts.append(values.get(name, f"$({name})"))
-            at = close + 1
-        else:
-            parts.append(text[dollar:at])
-    parts.append(text[at:])
-    if sum(map(len, parts)) > MOST:
+    end = text.rfind(")") + 1  # beyond it nothing is named, and each `$(` would be searched to its end for that
+    grown = 0
+
+    def value(found: re.Match[str]) -> str:
+        nonlocal grown
+        made = "$" if found[1] is None else values.get(found[1], found[0])
+        grown += len(made) - len(found[0])
+        if found.end() + grown > MOST:
+            raise TooLarge
+        return made
+
+    made = _REFERENCE.sub(value, text[:end]) + text[end:].replace("$$", "$")
+    if len(made) > MOST:
         raise TooLarge
-    return "".join(parts)
+    return made

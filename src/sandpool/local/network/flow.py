@@ -12,11 +12,27 @@ import struct
 from collections.abc import Awaitable, Callable
 
 from sandpool.loop.clock import Clock, Timer
+from sandpool.loop.portions import Carried
+from sandpool.loop.turns import BYTES
 
 PIECE = 64 * 1024
 
 Pace = Callable[[int], Awaitable[None]]
 """Waits until that many bytes may pass."""
+
+
+class InTurn:
+    """A pace of one connection that leaves others their turn: pieces of one byte cost by their number."""
+
+    def __init__(self, turn: Pace, pace: Pace) -> None:
+        self._turn = turn
+        self._pace = pace
+        self._carried = Carried()
+
+    async def __call__(self, size: int) -> None:
+        if self._carried.due(size):
+            await self._turn(BYTES)
+        await self._pace(size)
 
 
 class Idle:

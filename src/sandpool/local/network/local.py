@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from ipaddress import IPv4Network
 
 from sandpool.local.errors import NodeError
@@ -22,6 +23,7 @@ from sandpool.local.network.ports import Listening, Occupied, listen
 from sandpool.local.network.route import route
 from sandpool.local.network.slots import Slots
 from sandpool.loop.clock import Clock
+from sandpool.loop.turns import Turns
 
 _LOOPBACK = IPv4Network("127.0.0.0/8")
 _SPECIAL = IPv4Network("127.0.0.0/16")  # localhost, a Debian host's own name, a local resolver
@@ -65,6 +67,7 @@ class LocalNetwork:
         self._addresses = Addresses(options.pods)
         self._slots = Slots(options.connections)
         self._places = Places(resolve, options.total_lookups)
+        self._turns = Turns()  # of tenants, for what their pods carry
         self._pods: dict[str, PodNetwork] = {}
         self._counts: Counts = Counter(dict.fromkeys(_OUTCOMES, 0))
         self._unsubscribe = policies.subscribe(self._changed)
@@ -79,10 +82,11 @@ class LocalNetwork:
         labels = Labels(self._policies, wanted.namespace, dict(wanted.labels))
         lookups = Lookups(self._places, options.lookups, options.lookup_timeout)
         account = Account(f"{wanted.namespace}/{wanted.name}", self._counts, self._clock)
-        proxy = EgressProxy(self._around, labels.rules, lookups, account)
+        turn = partial(self._turns.take, wanted.namespace)
+        proxy = EgressProxy(self._around, labels.rules, lookups, account, turn)
         egress_slots = Slots(options.egress_connections, self._slots)
         pod = PodNetwork(wanted, address, labels, proxy, egress_slots, self._released)
-        pod.listen(listening, dial, Slots(options.pod_connections, self._slots), self._clock, options)
+        pod.listen(listening, dial, Slots(options.pod_connections, self._slots), self._clock, options, turn)
         self._pods[address] = pod
         return pod
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sandpool.local.errors import NodeError
 from sandpool.local.network.acceptor import Acceptor
 from sandpool.local.network.egress.proxy import EgressProxy
-from sandpool.local.network.flow import Idle, prompt, relay, reset
+from sandpool.local.network.flow import Idle, InTurn, Pace, freely, prompt, relay, reset
 from sandpool.local.network.options import NetworkOptions
 from sandpool.local.network.policies import Policies
 from sandpool.local.network.policy import Rules
@@ -43,10 +43,17 @@ class Labels:
     def __init__(self, policies: Policies, namespace: str, labels: Mapping[str, str]) -> None:
         self._policies = policies
         self._namespace = namespace
-        self.labels = labels
+        self.labels = labels  # exchanged as a whole
+        self._known: tuple[int, Mapping[str, str]] | None = None
+        self._rules = Rules()
 
     def rules(self) -> Rules:
-        return self._policies.rules_of(self._namespace, self.labels)
+        """Asked for each connection; found out after each change."""
+        now = (self._policies.changes, self.labels)
+        if self._known is None or self._known[0] != now[0] or self._known[1] is not now[1]:
+            self._rules = self._policies.rules_of(self._namespace, self.labels)
+            self._known = now
+        return self._rules
 
 
 class PodNetwork:
@@ -83,10 +90,16 @@ class PodNetwork:
         return (*self._notes, _PROXIED if rules.policies else _NO_WAY_OUT, *beyond)
 
     def listen(
-        self, listening: Sequence[Listening], dial: Dial, slots: Slots, clock: Clock, options: NetworkOptions
+        self,
+        listening: Sequence[Listening],
+        dial: Dial,
+        slots: Slots,
+        clock: Clock,
+        options: NetworkOptions,
+        turn: Pace,
     ) -> None:
         for each in listening:
-            inbound = Inbound(dial, each.port, clock, options)
+            inbound = Inbound(dial, each.port, clock, options, turn)
             self._acceptors.append(Acceptor(each.listener, slots, inbound.serve, clock))
         self._notes = (*(each.note for each in reversed(listening) if each.note), *self._notes)
 
@@ -119,9 +132,10 @@ class PodNetwork:
 class Inbound:
     """Connections to one declared port, carried to the same port inside."""
 
-    def __init__(self, dial: Dial, port: int, clock: Clock, options: NetworkOptions) -> None:
+    def __init__(self, dial: Dial, port: int, clock: Clock, options: NetworkOptions, turn: Pace) -> None:
         self._dial = dial
         self._port = port
+        self._turn = turn
         self._clock = clock
         self._options = options
 
@@ -135,4 +149,4 @@ class Inbound:
             return
         with contextlib.closing(inside), Idle(self._clock, self._options.idle_timeout) as idle:
             prompt(inside)
-            await relay(client, inside, idle.touch)
+            await relay(client, inside, idle.touch, InTurn(self._turn, freely))

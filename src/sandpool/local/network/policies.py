@@ -21,6 +21,7 @@ class Policies:
         self._ceiling = ceiling
         self._policies: dict[str, dict[Key, Policy]] = {}
         self._subscribers: list[Changed] = []
+        self.changes = 0  # so far: who knows what it was at this number knows what it is
 
     def put(self, policy: NetworkPolicy) -> None:
         """A policy that is new or has changed."""
@@ -53,5 +54,6 @@ class Policies:
         return lambda: self._subscribers.remove(changed)
 
     def _tell(self, namespace: str) -> None:
+        self.changes += 1
         for changed in tuple(self._subscribers):
             changed(namespace)

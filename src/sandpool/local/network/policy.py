@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
+from itertools import accumulate
+from typing import Final
 
 import msgspec
 
+from sandpool.local.admission.kinds.amounts import POLICY_ENTRIES
 from sandpool.local.network.ceiling import UNLIMITED, Ceiling
 from sandpool.local.network.forbidden import Address, faces, forbidden
 from sandpool.local.network.rule import ALL_PORTS, Range, Rule
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.metadata import Key, Model
 from sandpool.model.selectors import EVERYTHING, LabelSelector, LabelSelectorStruct, SelectorError, from_struct
+
+MOST_OF_POD: Final = 4096
+"""Rules, blocks, exceptions and ports of all policies that hold for one pod: each connection that it opens is compared with all of them."""
 
 
 class IPBlock(Model, frozen=True):
@@ -59,6 +65,7 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     wrong: str = ""  # why it allows nothing, if it could not be read
     exceeds: bool = False  # it asks for more than the ceiling lets it open
+    entries: int = 0  # what it takes to ask it
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return self.egress and namespace == self.key.namespace and self.selector.matches(labels)
@@ -105,15 +112,23 @@ def compiled(policy: NetworkPolicy, ceiling: Ceiling = UNLIMITED) -> Policy:
     except (msgspec.DecodeError, SelectorError) as error:
         return Policy(key, wrong=str(error))
     types = spec.policy_types or (("Egress",) if spec.egress else ())
+    entries = sum(map(_entries, spec.egress or ()))
+    if entries > POLICY_ENTRIES:
+        wrong = f"it has {entries} rules, blocks, exceptions and ports to go out; at most {POLICY_ENTRIES} are read"
+        return Policy(key, selector, "Egress" in types, wrong=wrong)
     rules = tuple(_rule(rule) for rule in spec.egress or ())
-    return Policy(key, selector, "Egress" in types, rules, exceeds=not ceiling.holds(rules))
+    return Policy(key, selector, "Egress" in types, rules, exceeds=not ceiling.holds(rules), entries=entries)
 
 
 def selecting(
     policies: Mapping[Key, Policy], namespace: str, labels: Mapping[str, str], ceiling: Ceiling = UNLIMITED
 ) -> Rules:
-    found = (policy for policy in policies.values() if policy.selects(namespace, labels))
-    return Rules(tuple(sorted(found, key=lambda policy: policy.key)), ceiling)
+    """In the order of their names, as many as one pod may have; what the others allow is not."""
+    found = sorted(
+        (policy for policy in policies.values() if policy.selects(namespace, labels)), key=lambda policy: policy.key
+    )
+    sizes = accumulate(1 + policy.entries for policy in found)
+    return Rules(tuple(policy for policy, size in zip(found, sizes, strict=True) if size <= MOST_OF_POD), ceiling)
 
 
 def port_verdict(rules: Rules, port: int) -> Verdict:
@@ -159,6 +174,11 @@ def _denied(rules: Rules, what: str) -> Verdict:
         f"{what} is not allowed by NetworkPolic{'ies' if several else 'y'} {rules.names()}{wrong}; "
         "add an egress rule for it there, or in the networkPolicy of the SandboxTemplate that made it",
     )
+
+
+def _entries(rule: EgressRule) -> int:
+    blocks = (peer.ip_block for peer in rule.to or ())
+    return 1 + len(rule.to or ()) + len(rule.ports or ()) + sum(len(block.except_) for block in blocks if block)
 
 
 def _rule(rule: EgressRule) -> Rule:

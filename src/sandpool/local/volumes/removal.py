@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from sandpool.local.descriptors import held, set_mode
+from sandpool.local.descriptors import discard, held, set_mode
 from sandpool.local.volumes.folders import PRIVATE, opened, private
 
 _DEPTH = 24
@@ -70,7 +70,7 @@ def _clear(folder: int, top: int, depth: int, enough: Callable[[], bool]) -> boo
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.name, dir_fd=folder)
+                discard(entry.name, folder)
             elif depth == _DEPTH:
                 _open_up(folder, entry.name)
                 os.rename(entry.name, secrets.token_hex(8), src_dir_fd=folder, dst_dir_fd=top)

@@ -182,6 +182,17 @@ def test_windows_of_a_client_that_counts(session: Session, words: Words) -> None
     assert session.room(1) == WINDOW
 
 
+def test_a_setting_that_is_said_thousands_of_times_counts_once(words: Words) -> None:
+    """Each time was done for each stream: a frame of 32 KiB kept everybody waiting for a quarter of a second."""
+    session = Session(1000)
+    for stream in range(1, 2000, 2):
+        session.receive(words.open(stream, {}))
+    session.data(1, b"x" * 100)
+    entries = [bytes((0, 0, 0, 7)) + number(size) for size in range(1000, 5000)]
+    assert session.receive(control(Kind.SETTINGS, number(len(entries)) + b"".join(entries))) == [spdy.Widened()]
+    assert (session.room(1), session.room(3)) == (4899, 4999)
+
+
 def test_windows_that_grow_too_far(session: Session, words: Words) -> None:
     session.receive(words.open(1, {}))
     widest = number(2**31 - 1)

@@ -63,7 +63,7 @@ async def test_an_init_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
     """As one that is stopped: who asks what it uses, or wants it stopped, hears that, and nothing is kept of the question."""
     monkeypatch.setattr(container_module, "ANSWER", 0.05, raising=False)
     with a_container() as (container, _):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(NodeError, match="container 'main' gave no answer") as late:
                 await container.usage()
             with pytest.raises(NodeError, match="gave no answer"):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import owners, removal, targets
+from sandpool.local.backends.namespaces.forked import older, owners, removal, targets
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.host import copy_public, make_skeleton
+from sandpool.local.descriptors import discard
 from sandpool.local.volumes.folders import opened
 
 ME = (os.geteuid(), os.getegid())
@@ -44,6 +47,30 @@ def test_folders_are_made_inside_only(root: int, outside: Path, tmp_path: Path) 
         with pytest.raises((Refused, OSError)):
             os.close(targets.make_folder(root, path, ME))
     assert [path.name for path in outside.iterdir()] == ["secret"]
+    os.close(root)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give anything away")
+def test_what_is_put_in_the_place_of_a_folder_in_a_volume_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, make = os.open("/", os.O_PATH), os.mkdir
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as volume:
+        if os.stat(volume).st_dev == os.fstat(root).st_dev:
+            pytest.skip("it takes a second file system")
+        os.mkdir(f"{volume}/precious")
+
+        def exchanged(*arguments: Any, **more: Any) -> None:
+            make(*arguments, **more)
+            os.rename(f"{volume}/place", f"{volume}/made")
+            os.rename(f"{volume}/precious", f"{volume}/place")
+
+        monkeypatch.setattr(os, "mkdir", exchanged)
+        os.close(targets.make_folder(root, f"{volume}/place", (4321, 4321)))
+        monkeypatch.undo()
+        assert os.stat(f"{volume}/place").st_uid == 0
+        assert os.stat(f"{volume}/made").st_uid == 4321
+        os.close(targets.make_file(root, f"{volume}/made/file", (4321, 4321)))
+        assert os.stat(f"{volume}/made/file").st_uid == 4321
     os.close(root)
 
 
@@ -114,7 +141,7 @@ def test_removal_holds_few_names_however_many_there_are(tmp_path: Path, monkeypa
 def test_only_older_runs_of_the_same_container_are_removed(tmp_path: Path) -> None:
     for name in ("main-0", "main-1", "main-x", "main", "main-1-0", "other-0"):
         (tmp_path / name / "in").mkdir(parents=True)
-    removal.remove_older(str(tmp_path / "main-2"))
+    older.remove_older(str(tmp_path / "main-2"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["main", "main-1-0", "main-x", "other-0"]
 
 
@@ -198,3 +225,21 @@ def test_a_strict_umask_closes_nothing_of_it(tmp_path: Path) -> None:
     made = [path for path in (tmp_path / "made").rglob("*") if not path.is_symlink()]
     closed = [path for path in made if not path.stat().st_mode & 0o004]
     assert [path.name for path in closed] == ["root"]
+
+
+def test_what_loses_its_last_name_is_empty_for_whoever_holds_it(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("other")
+    (tmp_path / "link").symlink_to("other")
+    for name in ("last", "closed", "one"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "closed").chmod(0)
+    os.link(tmp_path / "one", tmp_path / "two")
+    with opened(tmp_path) as folder:
+        files = [os.open(name, os.O_PATH, dir_fd=folder) for name in ("last", "closed", "one")]
+        for name in ("last", "closed", "one", "link"):
+            discard(name, folder)
+    assert [os.fstat(file).st_size for file in files] == [0, 0, 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "two"]
+    assert (tmp_path / "other").read_text() == "other"
+    for file in files:
+        os.close(file)

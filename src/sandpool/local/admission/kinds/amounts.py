@@ -16,6 +16,8 @@ VOLUMES = 256
 SOURCES = 64  # of a projected volume
 PULL_SECRETS = 64
 OF_CONTAINER = {"env": 4096, "envFrom": 256, "volumeMounts": 256, "ports": 1024}
+RESOURCES = 64  # names in the limits of a container, or in its requests
+POLICY_ENTRIES = 1024  # rules, peers, exceptions and ports that a NetworkPolicy has for the way out
 _LISTS = ("containers", "initContainers")
 
 
@@ -35,6 +37,7 @@ def too_much(spec: Body, path: str = "spec") -> list[Cause]:
             if type(container) is dict:
                 for field, most in OF_CONTAINER.items():
                     found += _counted(f"{path}.{name}[{index}].{field}", container.get(field), most)
+                found += _resources(f"{path}.{name}[{index}].resources", container.get("resources"))
     for index, volume in enumerate(_items(spec.get("volumes"))[:VOLUMES]):
         projected = volume.get("projected") if type(volume) is dict else None
         if type(projected) is dict:
@@ -50,6 +53,16 @@ def too_much_of_sandbox(spec: Any) -> list[Cause]:
     template = spec.get("podTemplate")
     inner = template.get("spec") if type(template) is dict else None
     return found + (too_much(inner, "spec.podTemplate.spec") if type(inner) is dict else [])
+
+
+def _resources(path: str, resources: Any) -> list[Cause]:
+    if type(resources) is not dict:
+        return []
+    for part in ("limits", "requests"):  # of which the second are completed by the first
+        amounts = resources.get(part)
+        if type(amounts) is dict and len(amounts) > RESOURCES:
+            return [causes.too_many(f"{path}.{part}", len(amounts), RESOURCES)]
+    return []
 
 
 def _counted(path: str, value: Any, most: int) -> list[Cause]:

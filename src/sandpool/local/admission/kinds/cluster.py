@@ -6,6 +6,7 @@ from typing import Any
 
 from sandpool.kube.errors import Cause
 from sandpool.local.admission import causes
+from sandpool.local.admission.kinds.amounts import POLICY_ENTRIES
 from sandpool.local.admission.kinds.rules import Body, KindRules
 from sandpool.local.admission.labels import check_labels
 from sandpool.local.admission.namerules import dns_label, label_key, label_value, path_segment
@@ -105,12 +106,24 @@ def _check_policy(body: Body, old: Body | None) -> list[Cause]:
     types = spec.get("policyTypes") or []
     labels = (spec.get("podSelector") or {}).get("matchLabels") or {}
     found = check_labels("spec.podSelector.matchLabels", labels.items())
+    if old is None or spec is not old.get("spec"):
+        found += _too_large(spec)
     if len(types) > 2:
         return [*found, causes.invalid("spec.policyTypes", types, "may not specify more than two policyTypes")]
     known = ["Ingress", "Egress"]
     return found + [
         causes.not_supported(f"spec.policyTypes[{i}]", kind, known) for i, kind in enumerate(types) if kind not in known
     ]
+
+
+def _too_large(spec: Body) -> list[Cause]:
+    """Each connection that a pod opens is compared with all of it."""
+    rules = [rule for rule in spec.get("egress") or [] if type(rule) is dict]
+    peers = [peer for rule in rules for peer in rule.get("to") or [] if type(peer) is dict]
+    blocks = [(peer.get("ipBlock") or {}).get("except") or [] for peer in peers]
+    ports = [rule.get("ports") or [] for rule in rules]
+    entries = len(rules) + len(peers) + sum(map(len, blocks)) + sum(map(len, ports))
+    return [causes.too_many("spec.egress", entries, POLICY_ENTRIES)] if entries > POLICY_ENTRIES else []
 
 
 def _check_runtime_class(body: Body, old: Body | None) -> list[Cause]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from sandpool.kube.errors import Cause
 from sandpool.local.admission import causes
 from sandpool.local.admission.kinds import containers
@@ -42,6 +44,7 @@ _VALUES = {
 }
 _VOLUMES = ("emptyDir", "hostPath", "secret", "nfs", "persistentVolumeClaim", "downwardAPI", "configMap", "projected")
 _LISTS = ("containers", "initContainers")
+_TEXT = msgspec.json.Encoder(order="sorted").encode  # the same for what is the same
 
 
 def _prepare(body: Body, old: Body | None) -> Body:
@@ -122,8 +125,8 @@ def _check_change(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
     if deadline is None and old_deadline is not None:
         detail = "must not update from a positive integer to nil value"
         found.append(causes.invalid("spec.activeDeadlineSeconds", None, detail))
-    tolerations = spec.get("tolerations") or []
-    if any(toleration not in tolerations for toleration in before.get("tolerations") or []):
+    tolerations = set(map(_TEXT, spec.get("tolerations") or []))
+    if any(_TEXT(toleration) not in tolerations for toleration in before.get("tolerations") or []):
         detail = "existing toleration can not be modified except its tolerationSeconds"
         found.append(causes.forbidden("spec.tolerations", detail))
     if _settled(spec, before) != _settled(before, before):

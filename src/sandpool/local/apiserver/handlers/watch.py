@@ -236,7 +236,7 @@ class WatchReply:
                 with self._watches.sending.holding(self._tenant, watch.first_size):
                     self._sent = False
                     for chunk in lines(await next_events(), shape):
-                        if len(chunk) > LARGE:
+                        if shape is not None or len(chunk) > LARGE:
                             await turn(self._tenant)
                         await send(chunk)
                         await asyncio.sleep(0)
@@ -250,9 +250,10 @@ class WatchReply:
                         await turn(self._tenant)
                     await send(b"%b%b}\n" % (_HEADS[event.type], event.value))
                     continue
+                read = EACH + sum([len(event.value) for event in events])
                 for chunk in lines(events, shape):
-                    if len(chunk) > LARGE:
-                        await turn(self._tenant)
+                    if shape is not None or len(chunk) > LARGE:
+                        await turn(self._tenant, min(read, BYTES))
                     await send(chunk)
                     await asyncio.sleep(0)  # there may be thousands, and `send` need not wait: others get their turn
         except ApiError as error:
@@ -269,13 +270,13 @@ class WatchReply:
 
 
 def lines(events: list[RawEvent], shape: Shape | None) -> Iterator[bytes]:
-    """Events as lines, many to a chunk but none much longer than PIECE."""
+    """Events as lines, many to a chunk but none much longer than PIECE, or made of much more."""
     parts: list[bytes] = []
     size = 0
     for event in events:
         value = event.value if shape is None else shape(event.value)
         parts += (_HEADS[event.type], value, _TAIL)
-        size += len(value)
+        size += max(len(value), len(event.value))
         if size > PIECE:
             yield b"".join(parts)
             parts, size = [], 0

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from sandpool.local.apiserver.protobuf.wire import Value, WireError, fields, signed, varint
+from sandpool.local.apiserver.protobuf.wire import Budget, Value, WireError, fields, signed, varint
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
 DEEPEST: Final = 64
+MOST_FIELDS: Final = 50_000
 
 Json = dict[str, Any]
 
@@ -43,15 +44,16 @@ def from_protobuf(body: bytes) -> Json:
         raise WireError("the body does not begin as Kubernetes' protobuf does")
     version = kind = ""
     raw = b""
-    for number, value in fields(body[len(MAGIC) :]):
+    budget = Budget(MOST_FIELDS)
+    for number, value in fields(body[len(MAGIC) :], budget):
         if number == 1 and isinstance(value, bytes):
-            about = {n: v.decode() for n, v in fields(value) if isinstance(v, bytes)}
+            about = {n: v.decode() for n, v in fields(value, budget) if isinstance(v, bytes)}
             version, kind = about.get(1, ""), about.get(2, "")
         elif number == 2 and isinstance(value, bytes):
             raw = value
         elif number in (3, 4) and value:
             raise WireError("an encoding within the envelope is not known")
-    return {"apiVersion": version, "kind": kind, **message(message_name(version, kind), raw, 0)}
+    return {"apiVersion": version, "kind": kind, **message(message_name(version, kind), raw, 0, budget)}
 
 
 def message_name(version: str, kind: str) -> str:
@@ -64,25 +66,25 @@ def message_name(version: str, kind: str) -> str:
     return name
 
 
-def message(name: str, data: bytes, depth: int) -> Json:
+def message(name: str, data: bytes, depth: int, budget: Budget) -> Json:
     if depth > DEEPEST:
         raise WireError("nested too deeply")
     known = _table()[name]
     out: Json = {}
-    for number, value in fields(data):
+    for number, value in fields(data, budget):
         entry = known.get(number)
         if entry is None:
             continue
         json_name, droppable, kind = entry
         if json_name == "=":
-            out.update(message(kind[2:], _bytes(value), depth + 1))
+            out.update(message(kind[2:], _bytes(value), depth + 1, budget))
         elif kind[0] == "[":
-            out.setdefault(json_name, []).extend(_elements(kind[1:], value, depth))
+            out.setdefault(json_name, []).extend(_elements(kind[1:], value, depth, budget))
         elif kind[0] == "{":
-            key, element = _map_entry(kind[1:], _bytes(value), depth)
+            key, element = _map_entry(kind[1:], _bytes(value), depth, budget)
             out.setdefault(json_name, {})[key] = element
         else:
-            made = _value(kind, value, depth)
+            made = _value(kind, value, depth, budget)
             if made is not None and not (droppable and not made):
                 out[json_name] = made
     return out
@@ -94,44 +96,45 @@ def _bytes(value: Value) -> bytes:
     return value
 
 
-def _elements(kind: str, value: Value, depth: int) -> list[Any]:
+def _elements(kind: str, value: Value, depth: int, budget: Budget) -> list[Any]:
     if kind in "ib" and isinstance(value, bytes):  # several numbers packed into one field
         found, at = [], 0
         while at < len(value):
+            budget.spend()
             number, at = varint(value, at)
-            found.append(_value(kind, number, depth))
+            found.append(_value(kind, number, depth, budget))
         return found
-    return [_value(kind, value, depth)]
+    return [_value(kind, value, depth, budget)]
 
 
-def _map_entry(kind: str, data: bytes, depth: int) -> tuple[str, Any]:
-    parts = dict(fields(data))
+def _map_entry(kind: str, data: bytes, depth: int, budget: Budget) -> tuple[str, Any]:
+    parts = dict(fields(data, budget))
     key = _bytes(parts.get(1, b"")).decode()
     empty: Value = 0 if kind in "ib" else b""
-    return key, _value(kind, parts.get(2, empty), depth)
+    return key, _value(kind, parts.get(2, empty), depth, budget)
 
 
-def _value(kind: str, value: Value, depth: int) -> Any:
+def _value(kind: str, value: Value, depth: int, budget: Budget) -> Any:
     if kind.startswith("m:"):
-        return message(kind[2:], _bytes(value), depth + 1)
-    return _LEAVES[kind](value)
+        return message(kind[2:], _bytes(value), depth + 1, budget)
+    return _LEAVES[kind](value, budget)
 
 
-def _integer(value: Value) -> int:
+def _integer(value: Value, budget: Budget) -> int:
     if not isinstance(value, int):
         raise WireError("text where a number belongs")
     return signed(value)
 
 
-def _time(value: Value) -> str | None:
-    parts = _parts(value)
-    seconds, nanos = _integer(parts.get(1, 0)), _integer(parts.get(2, 0))
+def _time(value: Value, budget: Budget) -> str | None:
+    parts = _parts(value, budget)
+    seconds, nanos = _integer(parts.get(1, 0), budget), _integer(parts.get(2, 0), budget)
     return _moment(seconds, 0).removesuffix(".000000Z") + "Z" if seconds or nanos else None
 
 
-def _micro_time(value: Value) -> str | None:
-    parts = _parts(value)
-    seconds, nanos = _integer(parts.get(1, 0)), _integer(parts.get(2, 0))
+def _micro_time(value: Value, budget: Budget) -> str | None:
+    parts = _parts(value, budget)
+    seconds, nanos = _integer(parts.get(1, 0), budget), _integer(parts.get(2, 0), budget)
     return _moment(seconds, nanos // 1000) if seconds or nanos else None
 
 
@@ -143,33 +146,33 @@ def _moment(seconds: int, micros: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _int_or_text(value: Value) -> int | str:
-    parts = _parts(value)
-    return _bytes(parts.get(3, b"")).decode() if parts.get(1) else _integer(parts.get(2, 0))
+def _int_or_text(value: Value, budget: Budget) -> int | str:
+    parts = _parts(value, budget)
+    return _bytes(parts.get(3, b"")).decode() if parts.get(1) else _integer(parts.get(2, 0), budget)
 
 
-def _quantity(value: Value) -> str:
-    return _bytes(_parts(value).get(1, b"")).decode() or "0"
+def _quantity(value: Value, budget: Budget) -> str:
+    return _bytes(_parts(value, budget).get(1, b"")).decode() or "0"
 
 
-def _raw(value: Value) -> Any:
-    content = _bytes(_parts(value).get(1, b""))
+def _raw(value: Value, budget: Budget) -> Any:
+    content = _bytes(_parts(value, budget).get(1, b""))
     return msgspec.json.decode(content) if content else None
 
 
-def _parts(value: Value) -> dict[int, Value]:
-    return dict(fields(_bytes(value)))
+def _parts(value: Value, budget: Budget) -> dict[int, Value]:
+    return dict(fields(_bytes(value), budget))
 
 
-_LEAVES: Final[dict[str, Callable[[Value], Any]]] = {
-    "s": lambda value: _bytes(value).decode(),
-    "b": lambda value: bool(_integer(value)),
+_LEAVES: Final[dict[str, Callable[[Value, Budget], Any]]] = {
+    "s": lambda value, budget: _bytes(value).decode(),
+    "b": lambda value, budget: bool(_integer(value, budget)),
     "i": _integer,
-    "y": lambda value: base64.b64encode(_bytes(value)).decode(),
+    "y": lambda value, budget: base64.b64encode(_bytes(value)).decode(),
     "q": _quantity,
     "t": _time,
     "u": _micro_time,
     "o": _int_or_text,
     "r": _raw,
-    "l": lambda value: [_bytes(item).decode() for _, item in fields(_bytes(value))],
+    "l": lambda value, budget: [_bytes(item).decode() for _, item in fields(_bytes(value), budget)],
 }

@@ -12,6 +12,20 @@ class WireError(ValueError):
     """Not a protobuf message."""
 
 
+class Budget:
+    """How many fields may still be read of one body, whatever is nested in it: each takes as long as hundreds of bytes of text."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, fields: int) -> None:
+        self._left = fields
+
+    def spend(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise WireError("too many fields, send JSON")
+
+
 def varint(data: bytes, at: int) -> tuple[int, int]:
     """A number and where it ends."""
     result = shift = 0
@@ -31,10 +45,11 @@ def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def fields(data: bytes) -> Iterator[tuple[int, Value]]:
+def fields(data: bytes, budget: Budget) -> Iterator[tuple[int, Value]]:
     """Every field of a message, in order: its number, and a number or bytes."""
     at = 0
     while at < len(data):
+        budget.spend()
         tag, at = varint(data, at)
         number, kind = tag >> 3, tag & 7
         if number == 0:

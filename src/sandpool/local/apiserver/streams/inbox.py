@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 
 class Inbox:
-    """`charge` hears of every byte that comes to be held, and of every one that is not any more."""
+    """`charge` hears of every byte that comes to be held, and of every one that is not any more: what was read is held by
+    its reader until it reads on."""
 
     def __init__(self, limit: int, charge: Callable[[int], object]) -> None:
         self._limit = limit
         self._charge = charge
         self._held = bytearray()  # one, however small the pieces are that it comes in
+        self._lent = 0  # bytes that the reader has and has not passed on yet
         self._ended = False
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -36,6 +38,7 @@ class Inbox:
     def discard(self) -> None:
         """Nobody will read any more."""
         self._take()
+        self._give_back()
         self._ended = True
         self._filled.set()
 
@@ -49,6 +52,7 @@ class Inbox:
 
     async def read(self) -> bytes:
         """All that is there, once there is something; empty at the end."""
+        self._give_back()
         while not self._held:
             if self._ended:
                 return b""
@@ -59,6 +63,10 @@ class Inbox:
     def _take(self) -> bytes:
         data = bytes(self._held)
         self._held.clear()
-        self._charge(-len(data))
+        self._lent += len(data)
         self._emptied.set()
         return data
+
+    def _give_back(self) -> None:
+        lent, self._lent = self._lent, 0
+        self._charge(-lent)

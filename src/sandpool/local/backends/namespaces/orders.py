@@ -106,6 +106,11 @@ def mount(each: Mount, volume: str) -> Message:
     return found if each.source is None else found | source(each.source, each.within, each.sub_path, make=each.make)
 
 
+def counted(each: Mount, uid: str) -> bool:
+    """Whether it is of a volume that is part of the pod's ephemeral storage: all of that has the pod's uid in its path."""
+    return bool(each.volume) and each.source is not None and each.within is None and uid in each.source.parts
+
+
 def source(path: Path, within: Path | None = None, sub_path: str = "", *, make: bool = False) -> Message:
     """Where to look for what is mounted, as forked/sources.py takes it."""
     above = path.parent if within is None else within
@@ -143,7 +148,9 @@ def container(
         "layers": [str(layer) for layer in plan.rootfs.layers],
         "host": str(skeleton) if plan.rootfs.host else None,
         "files": etc_files(sandbox.hostname),
-        "mounts": [mount(each, volumes.get(each.volume, "")) for each in plan.mounts],
+        "mounts": [
+            mount(each, volumes.get(each.volume, "")) | {"counted": counted(each, sandbox.id)} for each in plan.mounts
+        ],
         "storage": in_memory(plan.limits.storage or sandbox.limits.storage),
         "read_only": plan.read_only,
         "user": plan.user,

@@ -9,6 +9,7 @@ Everything here blocks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class PodFolder:
     def message(self, container: str, attempt: int) -> Path:
         """An empty file that anybody may write to who is given it; nobody else reaches it."""
         path = self.message_path(container, attempt)
-        self.message_path(container, attempt - 1).unlink(missing_ok=True)
+        _forget(self.message_path(container, attempt - 1))
         path.parent.mkdir(exist_ok=True, mode=0o700)
         path.write_bytes(b"")
         path.chmod(0o666)
@@ -57,6 +58,13 @@ class PodFolder:
 
     def remove(self) -> None:
         _remove(self.trash, self.path)
+
+
+def _forget(message: Path) -> None:
+    """Emptied first: whoever holds the mounts of the container that has ended keeps the file, and nobody would count it."""
+    with contextlib.suppress(OSError):
+        os.truncate(message, 0)
+    message.unlink(missing_ok=True)
 
 
 def _remove(trash: Trash, path: Path) -> None:

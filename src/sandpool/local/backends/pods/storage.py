@@ -52,7 +52,8 @@ class PodStorage:
         layers = await pod.threads.run(partial(layer_folders, folder.path, tuple(pod.slots)))
         volumes = self._paths(EmptyDir)
         claims = self._paths(Claim) if thorough else {}
-        paths = [path for paths in layers.values() for path in paths] + [*volumes.values(), *claims.values()]
+        # Volumes first: a file of theirs that is mounted has a name beside its container's layers, too.
+        paths = [*volumes.values(), *claims.values(), *(path for paths in layers.values() for path in paths)]
         walk = asyncio.ensure_future(sandbox.measure(paths))
         try:
             if self._unstopped and await self._outrun(sandbox, walk):

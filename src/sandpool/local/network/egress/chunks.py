@@ -16,6 +16,7 @@ class Chunks:
 
     def __init__(self) -> None:
         self.ended = False
+        self.found = 0  # chunks so far
         self._left = 0  # bytes of a chunk, with its line end
         self._line = b""  # of a line that is not complete
         self._trailing = False  # behind the last chunk
@@ -63,6 +64,7 @@ class Chunks:
         found = _SIZE.fullmatch(line)
         if found is None:
             raise malformed("a chunk of the body has no valid size")
+        self.found += 1
         size = int(found[1], 16)
         self._trailing = size == 0
         self._left = size + 2 if size else 0

@@ -16,19 +16,29 @@ from sandpool.local.network.egress.reader import Reader
 from sandpool.local.network.egress.refusal import Refusal
 from sandpool.local.network.egress.request import Request
 from sandpool.local.network.flow import Pace, finish
+from sandpool.loop.portions import Portions
 
 _MAX_INTERIM = 8
+_SHORT = 256  # bytes of chunks that are taken apart without asking
 
 
 class Forward:
     def __init__(
-        self, request: Request, client: socket.socket, origin: socket.socket, touch: Callable[[], None], pace: Pace
+        self,
+        request: Request,
+        client: socket.socket,
+        origin: socket.socket,
+        touch: Callable[[], None],
+        pace: Pace,
+        turn: Pace,
     ) -> None:
+        """`turn` is for bytes that are taken apart, `pace` for those that are carried."""
         self._request = request
         self._client = client
         self._origin = origin
         self._touch = touch
         self._pace = pace
+        self._turn = turn
         self.answered = False  # whether the client has had a byte of an answer
         self.sent = False  # whether the origin has had the whole body
 
@@ -51,19 +61,35 @@ class Forward:
     async def _send(self, reader: Reader) -> None:
         """The body, exactly. What comes behind it is read and dropped, so that the client's end is noticed."""
         chunks = Chunks() if self._request.chunked else None
+        portions = Portions()
         left = self._request.length
         while (chunks is not None and not chunks.ended) or left > 0:
             data = await reader.some()
             if not data:
                 finish(self._origin)
                 return
-            part = data[: chunks.feed(data) if chunks is not None else left]
-            left -= len(part) if chunks is None else 0
+            if chunks is None:
+                part = data[:left]
+                left -= len(part)
+            else:
+                part = await self._of_chunks(chunks, portions, reader, data)
             await self._pass(self._origin, part)
         self.sent = True
         while data := await reader.some():
             await self._pace(len(data))
         finish(self._origin)
+
+    async def _of_chunks(self, chunks: Chunks, portions: Portions, reader: Reader, data: bytes) -> bytes:
+        """What of it belongs to the body, as far as it is looked at now: chunks may be of one byte each."""
+        size = portions.cut(len(data))
+        if size > _SHORT:
+            await self._turn(portions.weight)
+        before = chunks.found
+        part = data[: chunks.feed(data[:size])]
+        portions.found(chunks.found - before)
+        if not chunks.ended:
+            reader.put_back(data[size:])
+        return part
 
     async def _receive(self, seconds: float) -> None:
         reader = Reader(self._origin)

@@ -22,7 +22,7 @@ from sandpool.local.network.egress.outside import Connect
 from sandpool.local.network.egress.reader import Reader
 from sandpool.local.network.egress.refusal import Refusal, answer
 from sandpool.local.network.egress.request import Request, parse
-from sandpool.local.network.flow import PIECE, Idle, finish, prompt, relay, reset
+from sandpool.local.network.flow import PIECE, Idle, InTurn, Pace, finish, prompt, relay, reset
 from sandpool.local.network.forbidden import Address
 from sandpool.local.network.options import NetworkOptions
 from sandpool.local.network.pace import Bucket
@@ -45,11 +45,15 @@ class Surroundings:
 
 
 class EgressProxy:
-    def __init__(self, around: Surroundings, rules: Callable[[], Rules], lookups: Lookups, account: Account) -> None:
+    def __init__(
+        self, around: Surroundings, rules: Callable[[], Rules], lookups: Lookups, account: Account, turn: Pace
+    ) -> None:
+        """`turn` waits for the tenant's turn to have so much work done."""
         self._around = around
         self._rules = rules
         self._lookups = lookups
         self._account = account
+        self._turn = turn
         options = around.options
         self._bytes = Bucket(around.clock, options.egress_rate, options.egress_rate / 4)
         self._requests = Bucket(around.clock, options.egress_requests, options.egress_requests * 3)
@@ -137,12 +141,12 @@ class EgressProxy:
         if early:  # sent before it was told to
             await self._bytes.take(len(early))
             await loop.sock_sendall(origin, early)
-        await relay(client, origin, idle.touch, self._bytes.take)
+        await relay(client, origin, idle.touch, InTurn(self._turn, self._bytes.take))
 
     async def _forward(
         self, request: Request, client: socket.socket, origin: socket.socket, reader: Reader, idle: Idle
     ) -> None:
-        forward = Forward(request, client, origin, idle.touch, self._bytes.take)
+        forward = Forward(request, client, origin, idle.touch, InTurn(self._turn, self._bytes.take), self._turn)
         try:
             await forward.run(reader, self._around.options.answer_timeout)
         except Refusal:

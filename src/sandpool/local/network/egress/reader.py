@@ -48,6 +48,10 @@ class Reader:
         kept, self._kept = self._kept, b""
         return kept
 
+    def put_back(self, data: bytes) -> None:
+        """What was taken and is to be taken again."""
+        self._kept = data + self._kept
+
     async def some(self) -> bytes:
         """What is there, at least one byte; empty at the end."""
         return self.kept() or await asyncio.get_running_loop().sock_recv(self._connection, PIECE)

@@ -82,7 +82,7 @@ Event = Opened | Arrived | Ended | Dropped | Pinged | Widened | Left
 
 @dataclass(slots=True)
 class _Stream:
-    window: int  # what may still be sent
+    window: int = 0  # what may still be sent, beyond what the client grants every stream at first
     unread: int = 0  # bytes that were consumed since our window was last widened
     ended: bool = False  # by the client
     finished: bool = False  # by us
@@ -98,7 +98,7 @@ class Session:
         self._last = 0  # the newest stream that the client opened
         self._windowed = False  # the client keeps windows
         self._initial = WINDOW
-        self._all = _Stream(WINDOW)
+        self._all = _Stream(WINDOW)  # settings are about streams only
         self._out = bytearray()
         self._pings = 0
         self.frames = 0  # in what was received last
@@ -165,7 +165,7 @@ class Session:
         if len(self._streams) >= self._most:
             self.reset(stream, Reset.REFUSED_STREAM)
             return
-        self._streams[stream] = _Stream(self._initial, finished=bool(flags & Flag.UNIDIRECTIONAL))
+        self._streams[stream] = _Stream(finished=bool(flags & Flag.UNIDIRECTIONAL))
         events.append(Opened(stream, headers))
         if flags & Flag.FIN:
             self._end(stream, events)
@@ -184,13 +184,14 @@ class Session:
             self._forget(number, stream)
 
     def _settings(self, payload: bytes, events: list[Event]) -> None:
+        """Of a setting that is repeated the last counts; none takes longer the more streams there are."""
+        widened = False
         for place in range(4, len(payload) - 7, 8):
             if int.from_bytes(payload[place + 1 : place + 4], "big") == _INITIAL_WINDOW:
-                value = at(payload, place + 4)
-                for stream in self._streams.values():
-                    stream.window += value - self._initial
-                self._initial, self._windowed = value, True
-                events.append(Widened())
+                self._initial, widened = at(payload, place + 4), True
+        if widened:
+            self._windowed = True
+            events.append(Widened())
 
     def _widen(self, payload: bytes, events: list[Event]) -> None:
         which, more = at(payload, 0), at(payload, 4)
@@ -199,7 +200,7 @@ class Session:
         if stream is None:
             return
         stream.window += more
-        if stream.window <= STREAM:
+        if stream.window + (0 if which == _CONNECTION else self._initial) <= STREAM:
             events.append(Widened())
         elif which == _CONNECTION:
             raise Broken("the client widened the window of the session too far")
@@ -224,7 +225,7 @@ class Session:
         mine = self._streams.get(stream)
         if mine is None or mine.finished:
             return 0
-        return max(0, min(mine.window, self._all.window)) if self._windowed else WINDOW
+        return max(0, min(self._initial + mine.window, self._all.window)) if self._windowed else WINDOW
 
     def open(self, stream: int) -> bool:
         """Whether anything may still be sent on it."""

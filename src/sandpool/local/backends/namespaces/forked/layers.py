@@ -21,6 +21,7 @@ from sandpool.local.backends.namespaces.forked.targets import find
 MOST_LAYERS = 120
 FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
 HELD = os.O_PATH | os.O_DIRECTORY
+UPPER, WORK = "-upper", "-work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Stage:
     def writable(self, name: str, files: Mapping[str, str]) -> tuple[str, str]:
         """An empty upper layer with these files in it, and the folder that the kernel works in."""
         above = "" if self._storage else "../"
-        upper, work = f"{above}{name}-upper", f"{above}{name}-work"
+        upper, work = f"{above}{name}{UPPER}", f"{above}{name}{WORK}"
         with doing("make the writable layer"):
             for path in (upper, work):
                 os.mkdir(path, 0o755)

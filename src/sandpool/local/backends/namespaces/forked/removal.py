@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sandpool.local.backends.namespaces.forked import cgroup_files
 from sandpool.local.backends.namespaces.forked.frames import Refused, doing
-from sandpool.local.descriptors import open_folder_anyway
+from sandpool.local.descriptors import discard, open_folder_anyway
 
 PATIENCE = 5.0
 PAUSE = 0.002
@@ -62,16 +62,6 @@ def _end_each(members: str) -> None:
                     signal.pidfd_send_signal(process, signal.SIGKILL)
             finally:
                 os.close(process)
-
-
-def remove_older(folder: str) -> None:
-    """What earlier runs of the same container have written; the last part of the name counts them."""
-    parent, name = os.path.split(folder)
-    stem, _, _ = name.rpartition("-")
-    for other in os.listdir(parent):
-        start, _, number = other.rpartition("-")
-        if start == stem and number.isdigit():
-            empty(f"{parent}/{other}", itself=True)
 
 
 def empty(path: str, *, itself: bool = False) -> None:
@@ -131,7 +121,7 @@ def _unlinked(entry: os.DirEntry[str], folder: int) -> bool:
     """False for a folder with something in it."""
     try:
         if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.name, dir_fd=folder)
+            discard(entry.name, folder)
         else:
             os.rmdir(entry.name, dir_fd=folder)
     except FileNotFoundError:

@@ -5,6 +5,7 @@ The image is hostile: every place in it is found through targets.py, and mounted
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from typing import Any
@@ -16,9 +17,10 @@ from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_ro
 from sandpool.local.backends.namespaces.forked.owners import shift_owners
 from sandpool.local.backends.namespaces.forked.sources import open_source
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder
-from sandpool.local.descriptors import set_owner
+from sandpool.local.descriptors import give_name, set_owner
 
 Order = dict[str, Any]
+MOUNTED = "mounted"
 
 
 def build(order: Order, ids: Ids, volumes: dict[int, int]) -> tuple[int, int]:
@@ -37,7 +39,7 @@ def build(order: Order, ids: Ids, volumes: dict[int, int]) -> tuple[int, int]:
         os.close(make_folder(root, "tmp", ids.root, 0o1777))
     for number, mount in enumerate(order["mounts"]):
         with doing(f"mount {mount['target']}"):
-            place_mount(root, mount, ids, volumes.get(number), proc)
+            place_mount(root, mount, ids, volumes.get(number), proc, order["folder"])
     kernel.mount_setattr(dev, kernel.ATTR_RDONLY)
     os.close(dev)
     if order["read_only"]:
@@ -52,9 +54,12 @@ def build(order: Order, ids: Ids, volumes: dict[int, int]) -> tuple[int, int]:
     return terminals, proc
 
 
-def place_mount(root: int, mount: Order, ids: Ids, volume: int | None, proc: int | None = None) -> None:
-    """Nothing is laid over /proc or anything in it: those who look after the container believe what they read there."""
-    tree, folder = (volume, True) if volume is not None else bind(mount, ids)
+def place_mount(
+    root: int, mount: Order, ids: Ids, volume: int | None, proc: int | None = None, names: str | None = None
+) -> None:
+    """Nothing is laid over /proc or anything in it: those who look after the container believe what they read there. `names` is a folder
+    of the container's run, where files that are mounted get a name that no sandbox can remove."""
+    tree, folder = (volume, True) if volume is not None else bind(mount, ids, names)
     attributes = TREE | (kernel.ATTR_RDONLY if mount["read_only"] else 0)
     kernel.mount_setattr(tree, attributes)
     place = make_folder(root, mount["target"], ids.root) if folder else make_file(root, mount["target"], ids.root)
@@ -70,11 +75,13 @@ def place_mount(root: int, mount: Order, ids: Ids, volume: int | None, proc: int
     os.close(tree)
 
 
-def bind(mount: Order, ids: Ids) -> tuple[int, bool]:
+def bind(mount: Order, ids: Ids, names: str | None) -> tuple[int, bool]:
     """A copy of the mount at the source, and whether it is a folder. Only what we made changes its owner: a folder of the machine, and
     what lies in it, is somebody's."""
     source = open_source(mount)
     folder = stat.S_ISDIR(os.fstat(source).st_mode)
+    if names is not None and mount["counted"] and stat.S_ISREG(os.fstat(source).st_mode):
+        keep_name(source, names, mount["target"])
     owner = mount["owner"]
     if owner and ids.userns and mount["ours"] and not mount["read_only"]:
         set_owner(source, *owner)
@@ -87,3 +94,24 @@ def bind(mount: Order, ids: Ids) -> tuple[int, bool]:
                 shift_owners(source, ids.base)
     os.close(source)
     return tree, folder
+
+
+def keep_name(source: int, folder: str, shown: str) -> None:
+    """A mount keeps a file on disk whose names are gone, and nobody has it open then. With this one it counts as long as the folder of
+    the run is there, which is as long as anybody holds its mounts (see older.py)."""
+    os.makedirs(f"{folder}/{MOUNTED}", mode=0o700, exist_ok=True)
+    names = os.open(f"{folder}/{MOUNTED}", os.O_PATH | os.O_DIRECTORY)
+    try:
+        file = os.fstat(source)
+        if file.st_dev != os.fstat(names).st_dev:
+            return  # a file system of its own, which is measured as a whole
+        with contextlib.suppress(FileExistsError):  # mounted twice
+            give_name(source, str(file.st_ino), names)
+    except OSError as error:
+        raise Refused(
+            "CreateContainerConfigError",
+            f"the file for {shown} cannot be kept while it is mounted: {(error.strerror or '').lower()}; "
+            "do not remove it while containers start, and give it fewer names",
+        ) from error
+    finally:
+        os.close(names)

@@ -56,7 +56,7 @@ def make_file(root: int, path: str, owner: Owner) -> int:
             return find(root, "/".join(names))
         except FileNotFoundError:
             flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
-            made = _made(lambda: os.open(names[-1], flags, 0o644, dir_fd=parent), owner)
+            made = _made(root, parent, lambda: os.open(names[-1], flags, 0o644, dir_fd=parent), owner)
             try:
                 os.fchown(made, *owner)
             finally:
@@ -78,11 +78,12 @@ def _step(root: int, here: int, inside: str, name: str, owner: Owner, mode: int)
             raise Refused("InvalidPath", f"/{inside} is no folder") from error
         raise
     try:
-        _made(lambda: os.mkdir(name, mode, dir_fd=here), owner)
+        _made(root, here, lambda: os.mkdir(name, mode, dir_fd=here), owner)
     except FileExistsError:
         pass  # a link that leads nowhere, or somebody else was faster
     else:
-        _give(here, name, owner)
+        if not _in_a_volume(root, here):
+            _give(here, name, owner)
     try:
         made = find(root, inside, os.O_PATH | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -92,14 +93,11 @@ def _step(root: int, here: int, inside: str, name: str, owner: Owner, mode: int)
     return made
 
 
-def _made(make: Callable[[], T], owner: Owner) -> T:
-    """Where the owners of a volume are mapped for the sandbox that mounts it, only ids of the sandbox can own anything: there it is
-    made as the sandbox's root, with the powers that make it elsewhere."""
-    try:
+def _made(root: int, here: int, make: Callable[[], T], owner: Owner) -> T:
+    """In a volume it belongs to the sandbox's root from the beginning, and is made with the powers that make it elsewhere: somebody else
+    may put something in its place, which must not be given away. And where owners are mapped, nobody else could own it."""
+    if not _in_a_volume(root, here):
         return make()
-    except OSError as error:
-        if error.errno != errno.EOVERFLOW:
-            raise
     kernel.prctl(kernel.PR_SET_SECUREBITS, kernel.SECBIT_NO_SETUID_FIXUP)
     try:
         kernel.touch_files_as(*owner)
@@ -109,12 +107,15 @@ def _made(make: Callable[[], T], owner: Owner) -> T:
         kernel.prctl(kernel.PR_SET_SECUREBITS, 0)
 
 
+def _in_a_volume(root: int, here: int) -> bool:
+    """Whether it is another file system than the root, which nobody else has yet."""
+    return os.fstat(here).st_dev != os.fstat(root).st_dev
+
+
 def _give(here: int, name: str, owner: Owner) -> None:
-    """A folder that was just made, if it still is: below a volume, a sandbox may have put something else in its place."""
     made = held(name, here, os.O_DIRECTORY)
     try:
-        if os.fstat(made).st_uid == os.geteuid():
-            set_owner(made, *owner)
+        set_owner(made, *owner)
     finally:
         os.close(made)
 

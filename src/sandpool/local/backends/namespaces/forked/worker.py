@@ -21,6 +21,7 @@ from sandpool.local.backends.namespaces.forked import (
     kernel,
     measure,
     namespaces,
+    older,
     removal,
     rootfs,
     volumes,
@@ -82,7 +83,6 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
     user, net, ipc, uts = files[:4]
     held = files[4] if order["held"] else None
     given = files[5:] if held is not None else files[4:]
-    removal.remove_older(order["folder"])
     cgroup_files.make(order["own_cgroups"])
     cgroup_files.join(order["cgroups"])
     confine.prefer_for_oom(OOM_SCORE)
@@ -93,6 +93,7 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
         for file, kind in ((net, kernel.CLONE_NEWNET), (ipc, kernel.CLONE_NEWIPC), (uts, kernel.CLONE_NEWUTS)):
             kernel.setns(file, kind)
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWCGROUP)
+    older.remove_older(order["folder"])
     os.umask(0o022)  # before anything is made: what the operator's own umask closes would be closed inside too
     terminals, proc = rootfs.build(order, ids, trees)
     confine.limit(order["rlimits"])

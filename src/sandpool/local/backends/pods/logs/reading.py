@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sandpool.local.backends.pods.logs.growth import Growth
-from sandpool.local.backends.pods.logs.place import advance, beginning, last_lines
+from sandpool.local.backends.pods.logs.place import Place, advance, beginning, last_lines
 from sandpool.local.backends.pods.logs.record import records, stamp
 from sandpool.local.backends.pods.threads import Threads
 
@@ -48,6 +48,12 @@ class Text:
         return text
 
 
+def _next(folder: Path, run: int, place: Place, text: Text) -> tuple[bytes, Place, bytes]:
+    """Blocking: a block of short lines takes milliseconds to read, and longer to take apart."""
+    block, place = advance(folder, run, place)
+    return block, place, text.of(block)
+
+
 async def read_log(
     folder: Path, run: int, wanted: Wanted, growth: Growth | None, threads: Threads
 ) -> AsyncIterator[bytes]:
@@ -60,8 +66,7 @@ async def read_log(
     place = await threads.run(find)
     while text.left is None or text.left > 0:
         more = None if growth is None or growth.over or not wanted.follow else growth.next()
-        block, place = await threads.run(partial(advance, folder, run, place))
-        made = text.of(block)
+        block, place, made = await threads.run(partial(_next, folder, run, place, text))
         if made:
             yield made
         elif not block:

@@ -1,0 +1,25 @@
+"""The folder of a pod: what is left in it of a container that has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandpool.local.backends.pods.folders import Folders
+from sandpool.model.metadata import Uid
+
+
+def test_the_message_of_an_earlier_run_takes_no_disk_for_whoever_still_holds_it(tmp_path: Path) -> None:
+    folder = Folders(tmp_path).of(Uid("uid"))
+    folder.make()
+    with open(folder.message("main", 0), "wb") as held:
+        held.write(bytes(1 << 20))
+        held.flush()
+        folder.message("main", 1)
+        assert not folder.message_path("main", 0).exists()
+        assert held.seek(0, 2) == 0
+
+
+def test_a_message_that_is_not_there_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    folder = Folders(tmp_path).of(Uid("uid"))
+    folder.make()
+    assert folder.message("main", 3).read_bytes() == b""
