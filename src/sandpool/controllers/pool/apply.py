@@ -86,7 +86,8 @@ class Hands:
             pass  # the watch will say so
         except SandpoolError as error:
             outcome.errors.append(error)
-            with suppress(SandpoolError):  # it may have happened, or somebody was faster: what is counted next is what is there
+            with suppress(SandpoolError):
+                # It may have happened, or somebody was faster: what is counted next is what is there.
                 await self._writes.get(SANDBOXES, name, pool.metadata.namespace)
             return False
         memory.mended[uid] = again_at
