@@ -251,7 +251,7 @@ class AssignerMachine(RuleBasedStateMachine):
             assert decision.member.uid == self.held[claim]
         elif self.line[claim][1] is State.BEGUN:
             assert isinstance(decision, Cold)
-            assert decision.why is Why.NONE_WARMING
+            assert decision.why in (Why.NO_MEMBERS, Why.NONE_WARMING, Why.SOONER)
         elif patience == 0 and not self.moving(pool):
             assert isinstance(decision, Cold)
             assert decision.why is Why.TOO_LATE

@@ -30,7 +30,8 @@ class World:
         self.claims: Cache[SandboxClaim] = Cache(CLAIMS)
         self.sandboxes: Cache[Sandbox] = Cache(SANDBOXES)
         self.pools: Cache[SandboxWarmPool] = Cache(POOLS)
-        self.assigner, self.clock, self.metrics = Assigner(), ManualClock(), Metrics()
+        self.clock, self.metrics = ManualClock(), Metrics()
+        self.assigner = Assigner(self.clock.monotonic)
         self.leads = True
         self._revision = 0
         self.measures = Measures(

@@ -175,6 +175,7 @@ def assemble(
         shares.share(rush)
     _keep_its_share(assigner, (pool.loop, sandbox.loop), gate or lanes)
     claim.outright.times = measures.times
+    claim.tell_cold(measures.started_cold)
     tracked = (caches.pods, caches.services) if options.tracked_only else ()
     reflectors = tuple(
         Reflector(

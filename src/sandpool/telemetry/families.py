@@ -56,6 +56,12 @@ POOL_MISSES = Family(
     _POOL,
     counter=True,
 )
+POOL_COLD_STARTS = Family(
+    "sandpool_pool_cold_starts",
+    "Sandboxes that were started for one claim, by why it did not wait for a member.",
+    (*_POOL, "reason"),
+    counter=True,
+)
 SANDBOXES = Family("sandpool_sandboxes", "Sandboxes by what they are doing.", ("namespace", "state"))
 CONTRACT_SANDBOXES = Family(
     "agent_sandboxes",
@@ -126,6 +132,7 @@ ALL = (
     POOL_CLAIMED,
     POOL_HITS,
     POOL_MISSES,
+    POOL_COLD_STARTS,
     SANDBOXES,
     CONTRACT_SANDBOXES,
     CONTRACT_CLAIMS,

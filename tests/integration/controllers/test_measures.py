@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sandpool.controllers.measures.measures import Measures
-from sandpool.model.kinds import CLAIMS, POOLS
+from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
 from sandpool.telemetry.metrics import Metrics
 from support.control_plane import ROUND_TRIP, ControlPlane, a_control_plane
 from support.virtual_loop import run_virtually
@@ -103,5 +103,31 @@ def test_a_deleted_pool_leaves_no_series() -> None:
 
         await one.plane.until(gone)
         assert b'sandbox_template="python"' not in one.metrics.expose()
+
+    measured(work)
+
+
+def test_cold_starts_say_why() -> None:
+    async def work(one: Measured) -> None:
+        plane = one.plane
+
+        def counted() -> dict[tuple[str, str], float]:
+            lines = plane.telling.metrics.registry.collect()
+            samples = [sample for line in lines for sample in line.samples]
+            return {
+                (sample.labels["pool"], sample.labels["reason"]): sample.value
+                for sample in samples
+                if sample.name == "sandpool_pool_cold_starts_total"
+            }
+
+        await plane.edit(TEMPLATES, "python", envVarsInjectionPolicy="Allowed")
+        await plane.pool(0, "none")
+        await plane.pool(2)
+        await plane.filled(2)
+        await plane.claim("of-zero", "none")
+        await plane.claim("env", env=[{"name": "A", "value": "1"}])
+        await plane.claim("warm")
+        await plane.served(["of-zero", "env", "warm"])
+        assert counted() == {("none", "pool_of_zero"): 1, ("python", "env"): 1}
 
     measured(work)

@@ -258,7 +258,7 @@ class Assigner(Books):
         if (member := self._requests[claim].member) is not None:
             return Take(self._seats[member].member, woken)
         if house.line.state(claim) is State.BEGUN:
-            return Cold(Why.NONE_WARMING, woken)
+            return Cold(house.why_cold(claim, at), woken)
         if now >= deadline and not house.tempo.moving(at):
             situation = house.situation(at)
             if situation.begun < situation.bearable:

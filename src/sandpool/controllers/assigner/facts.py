@@ -77,7 +77,9 @@ class Why(StrEnum):
     """Why no warm member can be had."""
 
     NO_POOL = "the pool is unknown, being deleted or in another namespace"
-    NONE_WARMING = "no member is ready, and none is expected sooner"
+    NO_MEMBERS = "the pool keeps no members"
+    NONE_WARMING = "no member is ready, and nobody can say when one will be"
+    SOONER = "no member is ready, and none is expected sooner"
     TOO_LATE = "no member became ready in time"
 
 

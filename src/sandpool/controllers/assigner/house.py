@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandpool.controllers.assigner.facts import Claimant, Counts, Member, Pool, Standing
+from sandpool.controllers.assigner.facts import Claimant, Counts, Member, Pool, Standing, Why
 from sandpool.controllers.assigner.forecast import Outlook, Situation, cold_is_sooner, served_in, turn
 from sandpool.controllers.assigner.line import Line, State
 from sandpool.controllers.assigner.shelf import Shelf
@@ -112,6 +112,12 @@ class House:
             return None
         line.put(found.uid, State.BEGUN, self.tempo.begin(now))
         return found
+
+    def why_cold(self, claim: Uid, now: float) -> Why:
+        """Why a claim that is in line begins a sandbox of its own."""
+        if not self.wanted:
+            return Why.NO_MEMBERS
+        return Why.NONE_WARMING if self.turn(claim, now) is None else Why.SOONER
 
     def _shelf(self, place: Standing) -> Shelf | None:
         if place is Standing.READY:

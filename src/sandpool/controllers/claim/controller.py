@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.feed import Feed
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim.arrival import Arrivals
 from sandpool.controllers.claim.audit import Audit
+from sandpool.controllers.claim.cause import Cause
 from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.memory import Memory, Notes
@@ -124,6 +127,10 @@ class ClaimController:
             return await self._advance(key, claim.metadata.uid)
         finally:
             self._left(claim, notes)
+
+    def tell_cold(self, told: Callable[[SandboxClaim, Cause], object]) -> None:
+        """`told` is called whenever a claim has begun a sandbox of its own."""
+        self._work.started_cold = told
 
     def share(self, rush: Rush) -> None:
         self.loop.share(rush)

@@ -9,6 +9,7 @@ from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Cold, Member, Take, Wait, Why, Woken
 from sandpool.controllers.claim import settle
 from sandpool.controllers.claim.age import claimant
+from sandpool.controllers.claim.cause import Cause, cause_of
 from sandpool.controllers.claim.expire import Expiry
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.keep import Keeper
@@ -94,6 +95,7 @@ class Work:
         self._options = options
         self._defaults = defaults
         self._wake = wake
+        self.started_cold: Callable[[SandboxClaim, Cause], object] = lambda claim, cause: None
         self._telling = Slots(options.told_per_second)
         self._keeper = Keeper(writes, observer, memory, handover, publisher, clock, options)
         self._expiry = Expiry(writes, publisher, clock, events)
@@ -157,7 +159,7 @@ class Work:
                 return await self._rest(view, text, until)
             case Cold(why) if starting is None:
                 note(f"start cold: {why.value}")
-                return await self._start(view, pool)
+                return await self._start(view, pool, why)
             case Cold(why):
                 if why is Why.NO_POOL:
                     return await self._bind(claim, starting)
@@ -199,8 +201,9 @@ class Work:
                 self._events.emit(CLAIMS, bound, *bound_news(claim, sandbox))
         return None
 
-    async def _start(self, view: ClaimView, pool: Uid | None = None) -> Done | None:
-        """`pool`: whose members the claim would take as well, had they any to give. If it cannot start, it takes what comes."""
+    async def _start(self, view: ClaimView, pool: Uid | None = None, why: Why | None = None) -> Done | None:
+        """`pool`: whose members the claim would take as well, had they any to give. If it cannot start, it takes what comes. `why`:
+        what the assigner said, if it was asked."""
         claim, notes = view.claim, self._memory.of(view.claim)
         notes.waits_since = notes.waits_since or self._clock.now()
         if pool is None:
@@ -219,11 +222,15 @@ class Work:
                     self._stand_by(claim, pool)
                 return await self._rest(view, message, None)
             case Create(sandbox):
-                return await self._create(claim, sandbox, pool, races=view.pool is not None and races(view, view.pool))
+                racing = view.pool is not None and races(view, view.pool)
+                return await self._create(claim, sandbox, pool, cause_of(claim, why), races=racing)
 
-    async def _create(self, claim: SandboxClaim, sandbox: Sandbox, pool: Uid | None, *, races: bool) -> Done | None:
+    async def _create(
+        self, claim: SandboxClaim, sandbox: Sandbox, pool: Uid | None, cause: Cause, *, races: bool
+    ) -> Done | None:
         try:
-            await self._handover.create(claim, sandbox, surely_its_own=not races)
+            if await self._handover.create(claim, sandbox, surely_its_own=not races) is not None:
+                self.started_cold(claim, cause)
         except ApiError as error:
             await self._tell_failure(claim, f"create sandbox {claim.metadata.name}", error)
             if pool is not None and not self._memory.of(claim).creation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.claim.cause import Cause
 from sandpool.controllers.measures.claims import LAUNCHES, ClaimTimes
 from sandpool.controllers.measures.names import MOST, Names
 from sandpool.controllers.measures.pools import PoolBook
@@ -70,6 +71,10 @@ class Measures:
     def timed(self) -> int:
         """How many claims and sandboxes are on their way to Ready, as far as this remembers."""
         return len(self.times) + len(self._census)
+
+    def started_cold(self, claim: SandboxClaim, cause: Cause) -> None:
+        """A claim began a sandbox of its own. Only who decided that knows why."""
+        self._book.started_cold(claim, cause, self._names)
 
     def _pool(self, old: SandboxWarmPool | None, new: SandboxWarmPool | None) -> None:
         self._names.step(old, new)

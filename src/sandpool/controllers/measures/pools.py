@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.claim.cause import Cause
 from sandpool.controllers.measures.claims import pool_key
 from sandpool.controllers.measures.names import Names, tally
 from sandpool.controllers.measures.sandboxes import is_ready, launch_type
@@ -31,6 +32,7 @@ class PoolBook:
         self._hits: Series = {}
         self._misses: Series = {}
         self._handed: Series = {}
+        self._cold: Series = {}
 
     def step(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
         before, after = _held(old), _held(new)
@@ -56,11 +58,17 @@ class PoolBook:
         elif not claim.spec.customised:
             _up(self._misses, (where, pool))
 
+    def started_cold(self, claim: SandboxClaim, cause: Cause, names: Names) -> None:
+        """A sandbox of the claim's own was just made, whichever it gets in the end."""
+        _up(self._cold, (*names.pool(pool_key(claim)), cause.value))
+
     def end(self, pool: Key) -> None:
         self._hits.pop(pool, None)
         self._misses.pop(pool, None)
         for line in [line for line in self._handed if (line[0], line[3]) == pool]:
             del self._handed[line]
+        for line in [line for line in self._cold if line[:2] == pool]:
+            del self._cold[line]
 
     def read(self, names: Names) -> Iterator[tuple[Family, Mapping[tuple[str, ...], float]]]:
         shown: dict[Family, Series] = {family: {} for family in _GAUGES}
@@ -80,10 +88,14 @@ class PoolBook:
             )
             line = names.pool(meta.key)
             for family, value in zip(_GAUGES, values, strict=True):
-                _up(shown[family], line, value)
+                if family in _LONGEST:
+                    shown[family][line] = max(shown[family].get(line, 0.0), value)
+                else:
+                    _up(shown[family], line, value)
         yield from shown.items()
         yield families.POOL_HITS, self._hits
         yield families.POOL_MISSES, self._misses
+        yield families.POOL_COLD_STARTS, self._cold
         yield families.CONTRACT_CLAIMS, self._handed
 
 
@@ -98,6 +110,9 @@ _GAUGES = (
     families.POOL_REFILL_RATE,
     families.POOL_CLAIMED,
 )
+
+_LONGEST = (families.POOL_OLDEST_WAIT, families.POOL_EXPECTED_WAIT)
+"""What is not added up where several pools share a line: nobody waits for as long as all of them together."""
 
 
 def _held(claim: SandboxClaim | None) -> Key | None:

@@ -9,6 +9,7 @@ import pytest
 
 from sandpool.controllers.assigner.facts import Claimant, Take
 from sandpool.controllers.assigner.read import member_of, pool_of
+from sandpool.controllers.claim.cause import Cause
 from sandpool.model import labels
 from sandpool.model.claim import EnvVar
 from sandpool.model.metadata import Uid
@@ -46,6 +47,9 @@ def test_a_pool_tells_what_it_has_and_who_waits() -> None:
         'sandpool_pool_warming{namespace="default",pool="p"} 1.0',
         'sandpool_pool_reserved{namespace="default",pool="p"} 1.0',
         'sandpool_pool_waiting{namespace="default",pool="p"} 1.0',
+        'sandpool_pool_oldest_wait_seconds{namespace="default",pool="p"} 0.0',
+        'sandpool_pool_expected_wait_seconds{namespace="default",pool="p"} 0.0',
+        'sandpool_pool_starts_per_second{namespace="default",pool="p"} 0.0',
         'sandpool_pool_claimed{namespace="default",pool="p"} 0.0',
         'sandpool_pool_hits_total{namespace="default",pool="p"} 0.0',
         'sandpool_pool_misses_total{namespace="default",pool="p"} 0.0',
@@ -74,6 +78,30 @@ def test_hits_misses_and_what_is_held() -> None:
     read = "agent_sandbox_claim_creation_total"
     assert world.sample(read, launch_type="warm", pod_condition="ready", **line) == 1
     assert world.sample(read, launch_type="cold", pod_condition="not_ready", **line) == 2
+
+
+def test_waits_of_pools_that_share_a_line_are_not_added_up() -> None:
+    world = World(most=1)
+    for name in ("named", "old", "young"):
+        pool = world.pool(name)
+        world.clock.advance(15.0)
+        world.assigner.put_pool(pool_of(pool, template_known=True))
+        world.assigner.line_up(Claimant(Uid(name), key(name)), pool.metadata.uid)
+    world.clock.advance(5.0)
+    shared = {"namespace": "__other__", "pool": "__other__"}
+    assert world.sample("sandpool_pool_waiting", **shared) == 2
+    assert world.sample("sandpool_pool_oldest_wait_seconds", **shared) == 20.0
+
+
+def test_cold_starts_are_told_by_reason_and_vanish_with_their_pool() -> None:
+    world = World()
+    pool = world.pool()
+    for cause in (Cause.SOONER, Cause.SOONER, Cause.ENV):
+        world.measures.started_cold(world.claim(), cause)
+    assert world.sample("sandpool_pool_cold_starts_total", reason="sooner", **P) == 2
+    assert world.sample("sandpool_pool_cold_starts_total", reason="env", **P) == 1
+    world.drop(world.pools, pool)
+    assert world.text("sandpool_pool_cold_starts_total") == []
 
 
 def test_a_reference_that_anybody_can_write_counts_nothing() -> None:
