@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.cause import Cause
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.feed import Feed
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim.arrival import Arrivals
 from sandpool.controllers.claim.audit import Audit
-from sandpool.controllers.claim.cause import Cause
 from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.memory import Memory, Notes

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sandpool.controllers.assigner.assigner import Assigner
+from sandpool.controllers.assigner.cause import Cause, cause_of
 from sandpool.controllers.assigner.facts import Cold, Member, Take, Wait, Why, Woken
 from sandpool.controllers.claim import settle
 from sandpool.controllers.claim.age import claimant
-from sandpool.controllers.claim.cause import Cause, cause_of
 from sandpool.controllers.claim.expire import Expiry
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.keep import Keeper

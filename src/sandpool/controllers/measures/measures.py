@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from sandpool.controllers.assigner.assigner import Assigner
-from sandpool.controllers.claim.cause import Cause
+from sandpool.controllers.assigner.cause import Cause
 from sandpool.controllers.measures.claims import LAUNCHES, ClaimTimes
 from sandpool.controllers.measures.names import MOST, Names
 from sandpool.controllers.measures.pools import PoolBook

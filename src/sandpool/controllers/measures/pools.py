@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sandpool.controllers.assigner.assigner import Assigner
-from sandpool.controllers.claim.cause import Cause
+from sandpool.controllers.assigner.cause import Cause
 from sandpool.controllers.measures.claims import pool_key
 from sandpool.controllers.measures.names import Names, tally
 from sandpool.controllers.measures.sandboxes import is_ready, launch_type

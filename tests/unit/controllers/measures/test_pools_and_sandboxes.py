@@ -7,9 +7,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from sandpool.controllers.assigner.cause import Cause
 from sandpool.controllers.assigner.facts import Claimant, Take
 from sandpool.controllers.assigner.read import member_of, pool_of
-from sandpool.controllers.claim.cause import Cause
 from sandpool.model import labels
 from sandpool.model.claim import EnvVar
 from sandpool.model.metadata import Uid
