@@ -120,12 +120,21 @@ def ramp(
     hold: Annotated[str, Parameter(help="How long each rate is held.")] = "10s",
     refine: Annotated[int, Parameter(help="Steps to narrow the edge down once a rate was not held.")] = 3,
     most: Annotated[float, Parameter(help="The highest rate to try.")] = 10_000.0,
+    past: Annotated[
+        tuple[float, ...],
+        Parameter(
+            negative="",
+            help="Then offer so many times the highest rate that was held, and tell what was served. May be repeated.",
+        ),
+    ] = (),
+    past_for: Annotated[str, Parameter(help="How long each of --past is offered.")] = "30s",
     cluster: ClusterFlags = ClusterFlags(),
     pool: PoolFlags = PoolFlags(),
     work: WorkFlags = WorkFlags(),
     report: ReportFlags = ReportFlags(),
 ) -> None:
-    """Raise the rate until the p99 is too long or claims fail, and tell the highest rate that was held."""
+    """Raise the rate until the p99 is too long or claims fail, and tell the highest rate that was held; then, with --past, what is
+    served when more is offered."""
     from sandpool.load.ramp import Ramp
 
     seconds = duration(hold, "--hold")
@@ -133,7 +142,10 @@ def ramp(
         raise Exit(
             USAGE, "--start, --p99 must be above 0, --factor above 1, --refine from 0 to 20, --most at least --start"
         )
-    climb = Ramp(start, p99 / 1000, seconds, factor, refine, most)
+    beyond = duration(past_for, "--past-for")
+    if not all(1 <= times <= 100 for times in past):
+        raise Exit(USAGE, "--past: choose from 1 to 100 times the highest rate that was held, such as 2")
+    climb = Ramp(start, p99 / 1000, seconds, factor, refine, most, past, beyond)
     shape = {"shape": "ramp", "start": start, "factor": factor, "p99_limit_ms": p99, "hold_s": seconds}
     drive(shape, list, max(_RAMP_POOL, _two_seconds(start)), _SECOND, cluster, pool, work, report, climb)
 

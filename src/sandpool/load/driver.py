@@ -7,6 +7,7 @@ and that lateness is part of its latency. Calls in flight are bounded, submits a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -75,7 +76,6 @@ class Driver:
         self._quiet = asyncio.Event()
         self.tally = Tally()
         self.examples: dict[str, str] = {}  # what the first error of each kind said
-        self.revisions: dict[str, int] = {}  # at which claims came to be
         self.origin = 0.0
 
     async def drive(
@@ -125,8 +125,8 @@ class Driver:
         record = self._open.get(claim.metadata.name)
         if record is None:
             return
-        if change is EventType.ADDED:
-            self.revisions[record.name] = claim.metadata.revision
+        if change is EventType.ADDED and not record.created:
+            record.created = claim.metadata.revision
         if change is EventType.DELETED:
             self._fail(record, "deleted by somebody else")
             return
@@ -136,7 +136,7 @@ class Driver:
             return
         record.reason = condition.reason
         if condition.status == "True":
-            record.ready = at - self.origin
+            record.ready, record.served = at - self.origin, claim.metadata.revision
             record.reason = record.error = ""
             record.sandbox = status.sandbox.name if status and status.sandbox else ""
             self.tally.ready += 1
@@ -233,18 +233,23 @@ class Driver:
 
     async def _all_settled(self, records: Sequence[ClaimRecord]) -> None:
         last = max(record.scheduled for record in records)
-        if self._open:
-            try:
-                async with asyncio.timeout(max(0.0, last + self._work.timeout - self._elapsed())):
+        while self._open:
+            left = max(last, *map(_since, self._open.values())) + self._work.timeout - self._elapsed()
+            if left <= 0:
+                self._give_up()
+                break
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
                     await self._quiet.wait()
-            except TimeoutError:
-                for record in tuple(self._open.values()):
-                    if record.throttled and record.answered is None and not record.error:
-                        self._turn_away(record)
-                        continue
-                    why = f" ({record.reason})" if record.reason else ""
-                    self._fail(record, record.error or f"not Ready in time{why}")
         await self._used()
+
+    def _give_up(self) -> None:
+        for record in tuple(self._open.values()):
+            if record.throttled and not record.admitted and not record.error:
+                self._turn_away(record)
+                continue
+            why = f" ({record.reason})" if record.reason else ""
+            self._fail(record, record.error or f"not Ready in time{why}")
 
     async def _used(self) -> None:
         """Work in sandboxes is part of what is measured; releases are not waited for here."""
@@ -285,3 +290,8 @@ class Driver:
 
     def _elapsed(self) -> float:
         return self._clock.monotonic() - self.origin
+
+
+def _since(record: ClaimRecord) -> float:
+    """From when on its patience counts: one that was told to come back later has not waited for a sandbox before it was taken in."""
+    return record.answered if record.throttled and record.answered is not None else record.scheduled

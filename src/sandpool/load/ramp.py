@@ -1,7 +1,8 @@
 """A ramp: the rate is raised until a step does not hold, then the edge is narrowed down. Decisions are pure.
 
 A step holds if every claim became Ready and the p99, counted from when claims should have been sent, is within the limit.
-A step in which the generator itself was late says nothing about the cluster: the ramp ends there and says so.
+A step in which the generator itself was late says nothing about the cluster: the ramp ends there and says so. If so wanted, claims then come at some
+times the highest rate that was held: what is served meanwhile shows whether the cluster keeps its capacity past it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sandpool.load.arrivals import Arrival, constant
 from sandpool.load.distribution import percentile
 from sandpool.load.record import ClaimRecord, PoolLevel, later
 from sandpool.load.session import Measured
+from sandpool.load.summary import goodput, summarise
 
 BUSY = 0.9
 """Share of one core from which the generator is suspected to be the limit."""
@@ -27,6 +29,8 @@ class Ramp:
     factor: float = 1.5
     refine: int = 3  # steps to narrow the edge down
     most: float = 100_000.0
+    past: tuple[float, ...] = ()  # times the rate that was held, one after the other
+    past_hold: float = 30.0  # seconds of each of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +42,48 @@ class Step:
     measured: Measured = field(repr=False)
     held: bool = False
     p50: float | None = None
+    turned_away: int = 0
 
     def told(self) -> dict[str, Any]:
         share = round(self.generator_share, 3)
         times = {"p50_ms": _ms(self.p50), "p99_ms": _ms(self.p99)}
-        return {"rate": self.rate, **times, "errors": self.errors, "held": self.held, "generator_share": share}
+        counts = {"errors": self.errors, "turned_away": self.turned_away}
+        served = _rounded(goodput(self.measured.records))
+        return {
+            "rate": self.rate, **times, **counts, "goodput_per_s": served, "held": self.held, "generator_share": share
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Claims that came faster than they can be served."""
+
+    times: float
+    step: Step
+    capacity: float
+
+    def told(self) -> dict[str, Any]:
+        records = self.measured.records
+        found = summarise(records, self.measured.counts, self.measured.used)
+        names = ("claims", "ready", "failed_admitted", "throttled", "turned_away", "goodput_per_s", "sustained_per_s")
+        more = ("warm_fraction", "inversions", "inversion_max_ms", "p50_ms", "p99_ms")
+        share = None if found["sustained_per_s"] is None else round(found["sustained_per_s"] / self.capacity, 3)
+        return {
+            "times": self.times,
+            "rate": self.step.rate,
+            "of_capacity": share,
+            **{name: found[name] for name in names + more},
+        }
+
+    @property
+    def measured(self) -> Measured:
+        return self.step.measured
 
 
 @dataclass(slots=True)
 class Climb:
     steps: list[Step] = field(default_factory=list)
+    past: list[Past] = field(default_factory=list)
 
     @property
     def highest(self) -> float | None:
@@ -66,7 +102,9 @@ class Climb:
         lowest = min(broken, key=lambda step: step.rate)
         if lowest.generator_share > BUSY:
             return "the generator: it used a whole core, so the cluster may hold more"
-        return "errors" if lowest.errors else "p99"
+        if lowest.errors:
+            return "errors"
+        return "429: claims were turned away" if lowest.turned_away else "p99"
 
 
 def lines(steps: Sequence[Step]) -> Iterator[ClaimRecord | PoolLevel]:
@@ -100,10 +138,15 @@ def _rising(steps: Sequence[Step]) -> int:
 def judge(rate: float, measured: Measured, ramp: Ramp) -> Step:
     ordered = sorted(latency for record in measured.records if (latency := record.latency) is not None)
     p99 = percentile(ordered, 99)
-    errors = sum(1 for record in measured.records if record.error or record.turned_away)
-    held = not errors and p99 is not None and p99 <= ramp.p99
+    errors = sum(1 for record in measured.records if record.error)
+    away = sum(record.turned_away for record in measured.records)
+    held = not errors and not away and p99 is not None and p99 <= ramp.p99
     share = measured.used.generator_cpu / max(measured.used.driven, 1e-9)
-    return Step(rate, p99, errors, share, measured, held, percentile(ordered, 50))
+    return Step(rate, p99, errors, share, measured, held, percentile(ordered, 50), away)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def _ms(seconds: float | None) -> float | None:
@@ -118,4 +161,9 @@ async def climb(
         said(f"{rate:g} claims a second for {ramp.hold:g} s")
         step = judge(rate, await measure(constant(rate, ramp.hold)), ramp)
         found.steps.append(step)
+    for times in ramp.past if found.highest else ():
+        rate = round(times * (found.highest or 0.0), 1)
+        said(f"{rate:g} claims a second for {ramp.past_hold:g} s, {times:g} times what was held")
+        step = judge(rate, await measure(constant(rate, ramp.past_hold)), ramp)
+        found.past.append(Past(times, step, found.highest or 0.0))
     return found

@@ -31,6 +31,8 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     files: float | None = None  # seconds until a file was written and read back
     release_sent: float | None = None
     released: float | None = None
+    created: int = 0  # the server's revision that made it, and the one that made it Ready; 0: not known
+    served: int = 0
     sandbox: str = ""
     warm: bool | None = None
     throttled: int = 0  # answers of 429
@@ -43,6 +45,11 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     def latency(self) -> float | None:
         """From when it should have been sent: a server that stalls cannot hide by stalling the client."""
         return None if self.ready is None else self.ready - self.scheduled
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the server took it in."""
+        return self.answered is not None or self.created > 0 or self.ready is not None
 
     @property
     def latency_from_sent(self) -> float | None:

@@ -131,5 +131,6 @@ def _climbed(found: Climb) -> Outcome:
     outcome.result["highest_rate"] = found.highest
     outcome.result["limited_by"] = found.limited_by
     outcome.result["steps"] = [step.told() for step in found.steps]
-    outcome.steps = found.steps
+    outcome.result["past"] = [past.told() for past in found.past]
+    outcome.steps = [*found.steps, *(past.step for past in found.past)]
     return outcome

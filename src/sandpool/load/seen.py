@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sandpool.model.labels import WARM_POOL
+from sandpool.model.labels import LAUNCH_TYPE, WARM_POOL
 from sandpool.model.metadata import NO_REVISION, Revision
 from sandpool.model.reasons import Type
 
@@ -58,6 +58,11 @@ class SeenObject(msgspec.Struct, gc=False):
     def pool_hash(self) -> str:
         """The pool whose unclaimed member this is; empty if it is none."""
         return (self.metadata.labels or {}).get(WARM_POOL, "")
+
+    @property
+    def launch_type(self) -> str:
+        """What a sandbox was started as: for a pool, or for one claim; empty if it does not say."""
+        return (self.metadata.labels or {}).get(LAUNCH_TYPE, "")
 
 
 class SeenListMetadata(msgspec.Struct, rename="camel"):

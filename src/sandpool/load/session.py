@@ -121,8 +121,7 @@ class Session:
             counts = count_audit(self.audit.requests(self.stage.namespace), counts)
         await self._driver.release_all()
         for record in records:
-            claimed = self._driver.revisions.get(record.name, 0)
-            record.warm = is_warm(record.name, record.sandbox, claimed, self._warmth.born)
+            record.warm = is_warm(record.name, record.sandbox, self._warmth.launched)
         used = _with_server(own, before, after, processes(counted))
         origin = self._driver.origin
         levels = [(max(0.0, at - origin), level) for at, level in self._warmth.levels]

@@ -13,9 +13,12 @@ from typing import Any
 
 from sandpool.load.counts import Counts
 from sandpool.load.distribution import levels, peak, percentile, rate
+from sandpool.load.order import inversions
 from sandpool.load.record import ClaimRecord
 
 POINTS = ((50.0, "p50_ms"), (90.0, "p90_ms"), (99.0, "p99_ms"), (99.9, "p99_9_ms"))
+LATER = 2 / 3
+"""Of the time in which claims come: what a full pool had in store is served before."""
 _ROUND = 3
 
 
@@ -42,9 +45,11 @@ def summarise(records: Sequence[ClaimRecord], counts: Counts, used: Used) -> dic
         "claims": len(records),
         "ready": len(ready),
         "failed": sum(1 for record in records if record.error),
+        "failed_admitted": sum(1 for record in records if record.error and record.admitted),
         **latencies,
         "wall_s": _rounded(wall),
         "claims_per_s": _rounded(len(ready) / wall if wall else None),
+        **_goodput(records),
         "warm_fraction": _rounded(sum(warm) / len(warm) if warm else None, 4),
         "conflicts": counts.conflicts,
         "not_found": counts.not_found,
@@ -54,6 +59,7 @@ def summarise(records: Sequence[ClaimRecord], counts: Counts, used: Used) -> dic
         **_points("files", (r.files for r in ready if r.files is not None)),
         "errors": sum(errors.values()),
         "errors_by_kind": dict(errors.most_common()),
+        **_order(records),
         "throttled": sum(record.throttled for record in records),
         "turned_away": sum(record.turned_away for record in records),
         "from_sent": _latencies(record.latency_from_sent for record in ready),
@@ -69,6 +75,27 @@ def summarise(records: Sequence[ClaimRecord], counts: Counts, used: Used) -> dic
         "not_told": dict(counts.reasons),
         **_used(used),
     }
+
+
+def goodput(records: Sequence[ClaimRecord], share: float = 1.0) -> float | None:
+    """Claims that became Ready a second while claims came, or in the last `share` of that time; None if all came at once."""
+    moments = [record.scheduled for record in records]
+    first, last = min(moments, default=0.0), max(moments, default=0.0)
+    begin = last - (last - first) * share
+    if begin >= last:
+        return None
+    return sum(1 for record in records if record.ready is not None and begin < record.ready <= last) / (last - begin)
+
+
+def _goodput(records: Sequence[ClaimRecord]) -> dict[str, float | None]:
+    return {"goodput_per_s": _rounded(goodput(records)), "sustained_per_s": _rounded(goodput(records, LATER))}
+
+
+def _order(records: Sequence[ClaimRecord]) -> dict[str, float | None]:
+    found = inversions(records)
+    if found is None:
+        return {"inversions": None, "inversion_max_ms": None}
+    return {"inversions": found.claims, "inversion_max_ms": _ms(found.longest)}
 
 
 def waiting(records: Iterable[ClaimRecord]) -> list[tuple[float, int]]:

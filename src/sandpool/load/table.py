@@ -31,7 +31,19 @@ def _outcome(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if result["throttled"]:
         claims += f", {result['throttled']} times told to come back later (429)"
     warm = result["warm_fraction"]
-    return [("claims", claims), ("warm", "not known" if warm is None else f"{warm:.1%}")]
+    return [("claims", claims), ("warm", "not known" if warm is None else f"{warm:.1%}"), *_order(result)]
+
+
+def _order(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    count = result.get("inversions")
+    if not count:
+        return []
+    return [
+        (
+            "out of order",
+            f"{count} served before an older one, which came at most {ms(result['inversion_max_ms'])} later",
+        )
+    ]
 
 
 def _latency(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -55,6 +67,8 @@ def _rates(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     parts = [f"{number(result['wall_s'])} s"]
     if result["claims_per_s"] is not None:
         parts.append(f"{number(result['claims_per_s'])} claims/s")
+    if result.get("goodput_per_s") is not None:
+        parts.append(f"{number(result['goodput_per_s'])}/s while claims came")
     if result["submit_per_s"] is not None:
         parts.append(f"submitted at {number(result['submit_per_s'])}/s")
     parts.append(f"at most {result['peak_waiting']} waiting")
@@ -117,8 +131,19 @@ def _steps(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(("limited by", str(result["limited_by"])))
     for step in result["steps"]:
         held = "held" if step["held"] else "not held"
-        rows.append(("", f"{number(step['rate'])}/s: {_points(step)}, {step['errors']} errors, {held}"))
-    return rows
+        away = f", {step['turned_away']} turned away" if step.get("turned_away") else ""
+        served = f", served {number(step['goodput_per_s'])}/s" if step.get("goodput_per_s") is not None else ""
+        rows.append(("", f"{number(step['rate'])}/s: {_points(step)}, {step['errors']} errors{away}{served}, {held}"))
+    past = [_past(each) for each in result.get("past", ())]
+    return [*rows, *zip(["past it", *[""] * len(past)], past, strict=False)]
+
+
+def _past(past: Mapping[str, Any]) -> str:
+    warm = "" if past["warm_fraction"] is None else f", {past['warm_fraction']:.1%} warm"
+    share = "" if past["of_capacity"] is None else f" ({past['of_capacity']:.0%} of the highest rate)"
+    waits = f"{past['throttled']} times 429, {past['turned_away']} turned away, {past['failed_admitted']} admitted ones failed"
+    served = "nobody knows how many" if past["sustained_per_s"] is None else f"{number(past['sustained_per_s'])}/s"
+    return f"{number(past['rate'])}/s offered: served {served}{share}{warm}, {waits}"
 
 
 def _histogram(latencies: Sequence[float]) -> list[str]:

@@ -1,7 +1,8 @@
-"""Which sandboxes there are and since when, heard from one watch: how full the pool is, and which claims were served warm.
+"""Which sandboxes there are, heard from one watch: how full the pool is, and which claims were served warm.
 
-A claim is warm if its sandbox came to be before the claim did, by the revisions of the server. Where they are not known, a
-sandbox that has the claim's own name was started for it, and any other came from the pool.
+A claim is warm if what served it was a member of a pool, also one that was made while the claim waited, and cold if it was a sandbox
+started for this claim. Sandboxes carry that as a label. Where it is not known, a sandbox that has the claim's own name was started for
+it, and any other came from the pool.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from sandpool.kube.api import EventType
 from sandpool.load.seen import SeenObject
+from sandpool.model.labels import LaunchType
 
 
 class Warmth:
@@ -18,13 +20,14 @@ class Warmth:
         """`pools` are hashes of names, as members carry them."""
         self._pools = pools
         self._ready: set[str] = set()
-        self.born: dict[str, int] = {}
+        self.launched: dict[str, bool] = {}  # whether for a pool, where the sandbox says so
         self.levels: list[tuple[float, int]] = []  # moment by the clock, members that can be claimed
         self._changed = asyncio.Event()
 
     def heard(self, change: EventType, sandbox: SeenObject, at: float) -> None:
         name = sandbox.metadata.name
-        self.born.setdefault(name, sandbox.metadata.revision)
+        if (launch := sandbox.launch_type) and name not in self.launched:
+            self.launched[name] = launch == LaunchType.WARM
         claimable = change is not EventType.DELETED and sandbox.is_ready and sandbox.pool_hash in self._pools
         if claimable == (name in self._ready):
             return
@@ -47,11 +50,8 @@ class Warmth:
         return self.levels[-1][0] if self.levels else 0.0
 
 
-def is_warm(claim: str, sandbox: str, claimed_at: int, born: Mapping[str, int]) -> bool | None:
-    """`claimed_at` is the revision at which the claim came to be, 0 if that is not known."""
+def is_warm(claim: str, sandbox: str, launched: Mapping[str, bool]) -> bool | None:
+    """None: nothing served the claim."""
     if not sandbox:
         return None
-    made_at = born.get(sandbox, 0)
-    if made_at and claimed_at:
-        return made_at < claimed_at
-    return sandbox != claim
+    return launched.get(sandbox, sandbox != claim)

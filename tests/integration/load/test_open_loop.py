@@ -146,3 +146,14 @@ async def test_claims_that_a_server_never_takes_in_are_turned_away_and_not_faile
             assert not any(record.error for record in records)
             assert all(record.answered is None and record.ready is None for record in away)
             assert any(record.ready is not None for record in records)
+
+
+async def test_a_claim_that_was_told_to_come_back_has_its_time_from_when_it_was_taken_in(tmp_path: Path) -> None:
+    """It comes back after a second and is then served at once: that is no failure, though its patience is hardly longer."""
+    async with local_server(tmp_path, options=ServerOptions(limits=replace(Limits(), requests=1))) as server:
+        work = Work(dwell=None, timeout=1.5)
+        async with granting(server), a_driver(server, work, 4) as driver:
+            records = await driver.drive(burst(4), lambda number: f"c{number}", "pool")
+            assert driver.tally.failed == 0
+            assert not any(record.error for record in records)
+            assert all(record.created < record.served for record in records if record.ready is not None)

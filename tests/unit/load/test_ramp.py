@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,7 @@ def test_a_step_holds_within_the_limit_and_without_errors() -> None:
     [
         (step(200, False), "p99"),
         (step(200, False, errors=3), "errors"),
+        (replace(step(200, False), turned_away=2), "429"),
         (step(200, False, share=0.97), "the generator"),
     ],
 )
@@ -103,3 +105,39 @@ async def test_a_climb_measures_each_rate_for_as_long_as_it_is_held() -> None:
     assert found.highest == 150
     assert found.best is not None
     assert found.best.records[0].ready == 0.05
+
+
+def test_a_claim_that_was_turned_away_is_no_error_and_its_step_is_not_held() -> None:
+    away = Measured([ClaimRecord(name="a", throttled=1, turned_away=True)], Counts(), Used(0.1, 1.0))
+    found = judge(5, away, RAMP)
+    assert (found.held, found.errors, found.turned_away) == (False, 0, 1)
+
+
+async def test_past_what_was_held_so_many_times_as_much_is_offered() -> None:
+    offered: list[tuple[int, float]] = []
+
+    async def measure(arrivals: Sequence[Arrival]) -> Measured:
+        """A hundred a second are served, in order, in time; what is beyond waits."""
+        offered.append((len(arrivals), arrivals[-1].offset))
+        records = [
+            ClaimRecord(name=str(n), scheduled=each.offset, ready=max(each.offset, n / 100), answered=0.0, warm=True)
+            for n, each in enumerate(arrivals)
+        ]
+        return Measured(records, Counts(), Used(0.1, 1.0))
+
+    ramp = Ramp(start=50, p99=0.1, hold=1, factor=2, refine=0, past=(2.0, 5.0), past_hold=3.0)
+    found = await climb(measure, ramp, lambda said: None)
+    assert found.highest == 100
+    assert [count for count, _ in offered[-2:]] == [600, 1500]
+    told = [past.told() for past in found.past]
+    assert [(past["times"], past["rate"]) for past in told] == [(2.0, 200.0), (5.0, 500.0)]
+    assert all(0.95 <= past["of_capacity"] <= 1.05 for past in told)
+    assert all(past["warm_fraction"] == 1.0 and not past["failed_admitted"] for past in told)
+
+
+async def test_where_nothing_was_held_nothing_more_is_offered() -> None:
+    async def measure(arrivals: Sequence[Arrival]) -> Measured:
+        return measured(1.0)
+
+    ramp = Ramp(start=50, p99=0.1, hold=1, refine=0, past=(2.0,))
+    assert (await climb(measure, ramp, lambda said: None)).past == []

@@ -17,7 +17,7 @@ from sandpool.load.record import ClaimRecord, PoolLevel, RunHeader, read_lines, 
 from sandpool.load.seen import decode_object
 from sandpool.load.summary import Used, held, summarise, waiting
 from sandpool.load.warmth import Warmth, is_warm
-from sandpool.model.labels import WARM_POOL
+from sandpool.model.labels import LAUNCH_TYPE, WARM_POOL
 
 KEYS = [
     "claims",
@@ -39,6 +39,11 @@ KEYS = [
     "files_p50_ms",
     "errors",
     "errors_by_kind",
+    "failed_admitted",
+    "goodput_per_s",
+    "sustained_per_s",
+    "inversions",
+    "inversion_max_ms",
     "submit_per_s",
     "completion_per_s",
     "peak_waiting",
@@ -129,18 +134,40 @@ def test_claims_are_encoded_whatever_a_trace_calls_its_pool() -> None:
     assert call.target == "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/team/sandboxclaims"
 
 
-def test_a_claim_is_warm_if_its_sandbox_was_there_before() -> None:
-    born = {"old": 5, "new": 20, "mine": 20}
-    assert is_warm("mine", "old", 10, born) is True
-    assert is_warm("mine", "new", 10, born) is False, "a member made after the claim was not there before it"
-    assert is_warm("mine", "mine", 10, born) is False
-    assert is_warm("mine", "unknown", 10, born) is True, "it came from the pool"
-    assert is_warm("mine", "mine", 0, {}) is False
-    assert is_warm("mine", "", 10, born) is None
+def test_a_claim_is_warm_if_a_member_of_a_pool_served_it() -> None:
+    launched = {"member": True, "mine": False, "adopted": False}
+    assert is_warm("mine", "member", launched) is True, "whenever it was made"
+    assert is_warm("mine", "mine", launched) is False
+    assert is_warm("mine", "adopted", launched) is False, "what it says counts, not its name"
+    assert is_warm("mine", "unknown", launched) is True, "it came from the pool"
+    assert is_warm("mine", "mine", {}) is False
+    assert is_warm("mine", "", launched) is None
+
+
+def test_what_is_served_while_claims_come() -> None:
+    """Ten a second for four seconds; three a second are served, the first five from store."""
+    records = [ClaimRecord(name=str(n), scheduled=n / 10) for n in range(41)]
+    for number, record in enumerate(records[:20]):
+        record.ready = 0.5 if number < 5 else 0.5 + (number - 4) / 3
+    found = summarise(records, Counts(), Used(0.0))
+    assert found["goodput_per_s"] == 3.75
+    assert found["sustained_per_s"] == pytest.approx(3.0)
+    assert summarise(records[:1], Counts(), Used(0.0))["goodput_per_s"] is None
+
+
+def test_what_fails_before_it_is_taken_in_is_told_apart() -> None:
+    records = [
+        ClaimRecord(name="a", error="create: Forbidden"),
+        ClaimRecord(name="b", answered=1.0, error="not Ready in time"),
+        ClaimRecord(name="c", created=7, error="deleted by somebody else"),
+        ClaimRecord(name="d", throttled=3, turned_away=True),
+    ]
+    found = summarise(records, Counts(), Used(0.0))
+    assert (found["failed"], found["failed_admitted"], found["turned_away"]) == (3, 2, 1)
 
 
 def sandbox(name: str, revision: int, pool: str = "", ready: bool = True) -> bytes:
-    labels = {WARM_POOL: pool} if pool else {}
+    labels = {WARM_POOL: pool, LAUNCH_TYPE: "warm"} if pool else {}
     conditions = [{"type": "Ready", "status": "True" if ready else "False", "reason": "", "message": "x"}]
     return msgspec.json.encode(
         {
@@ -164,7 +191,7 @@ async def test_the_level_follows_members_that_are_ready_and_unclaimed() -> None:
     for change, body, at in told:
         warmth.heard(change, decode_object(body), at)
     assert warmth.levels == [(2.0, 2), (4.0, 1), (5.0, 0)]
-    assert warmth.born == {"a": 1, "b": 3, "c": 4}
+    assert warmth.launched == {"a": True, "b": True, "c": True}
     assert await warmth.full(0, ["a"]) == 5.0
 
 

@@ -33,6 +33,8 @@ def numbers_table(result: Mapping[str, Any]) -> str:
         ("submitted, completed", f"{_rate(result['submit_per_s'])}, {_rate(result['completion_per_s'])}"),
         ("at most waiting, held", f"{result['peak_waiting']}, {result['peak_held']}"),
         ("released, p50 / p99", f"{result['released']}, {_both(result, 'release_p50_ms', 'release_p99_ms')}"),
+        ("served while claims came", _rate(result.get("goodput_per_s"))),
+        ("served before an older one", _inverted(result)),
         ("told to come back later (429)", str(result["throttled"])),
         ("turned away until the end", str(result.get("turned_away", 0))),
         ("not found", _told(result, "not_found", result["not_found"])),
@@ -78,10 +80,10 @@ def steps_table(result: Mapping[str, Any]) -> str:
         held = '<td class="held">held</td>' if step["held"] else '<td class="broken">not held</td>'
         rows.append(
             f"<tr><td>{number(step['rate'])}/s</td><td>{_ms(step['p50_ms'])}</td><td>{_ms(step['p99_ms'])}</td>"
-            f"<td>{step['errors']}</td>"
+            f"<td>{step['errors']}</td><td>{_rate(step.get('goodput_per_s'))}</td>"
             f"<td>{step['generator_share']:.0%}</td>{held}</tr>"
         )
-    head = "<tr><th>rate</th><th>p50</th><th>p99</th><th>errors</th><th>generator</th><th></th></tr>"
+    head = "<tr><th>rate</th><th>p50</th><th>p99</th><th>errors</th><th>served</th><th>generator</th><th></th></tr>"
     return f'<div class="scroll"><table class="columns">{head}{"".join(rows)}</table></div>'
 
 
@@ -100,6 +102,13 @@ def _generator(result: Mapping[str, Any]) -> str:
     share = result["generator_cpu_share"]
     busy = "" if share is None else f", {share:.0%} of one core"
     return f"{number(result['generator_cpu_s'])} s of CPU{busy}"
+
+
+def _inverted(result: Mapping[str, Any]) -> str:
+    count = result.get("inversions")
+    if not count:
+        return "" if count is None else "none"
+    return f"{count}, which came at most {_ms(result['inversion_max_ms'])} later"
 
 
 def _told(result: Mapping[str, Any], name: str, value: float | None) -> str:
