@@ -76,6 +76,34 @@ def _minute(tried: Mapping[str, Any]) -> str:
     return f"{number(tried['rate'])}/s: {p99}{failed}"
 
 
+def overload(found: Found) -> list[str]:
+    rows = [
+        (
+            f"{number(each['rate'])}, {each['times']:g} times {number(run['held_rate'])}{kind}",
+            number(each["sustained_per_s"]),
+            number(each["of_capacity"]),
+            number(each["warm_fraction"]),
+            *(number(each[name]) for name in ("ready", "failed_admitted", "throttled", "turned_away")),
+            _inverted(each),
+            number(each["p99_ms"]),
+        )
+        for name, kind in (("local-overload", ""), ("local-overload-real", ", real sandboxes"))
+        if name in found
+        for run in found[name].runs
+        for each in run["past"]
+    ]
+    head = (
+        *("offered, claims/s", "served, claims/s", "of the rate held", "warm", "Ready", "admitted and failed"),
+        *("answers of 429", "turned away", "served before an older one", "p99 ms"),
+    )
+    return table(head, rows)
+
+
+def _inverted(past: Mapping[str, Any]) -> str:
+    count = past["inversions"]
+    return number(count) if not count else f"{number(count)}, by at most {number(past['inversion_max_ms'])} ms"
+
+
 def pools(found: Found) -> list[str]:
     sizes = sorted(
         (int(name.rpartition("-")[2]), each) for name, each in found.items() if name.startswith("local-pool-")

@@ -30,6 +30,7 @@ def reference(found: Found, why: Mapping[str, str]) -> str:
         *_titled("### Targets", targets(found, why)),
         *_titled("### One machine, hollow pods and real sandboxes", local_tables.claims(found)),
         *_titled("### The highest rate", local_tables.rate(found)),
+        *_titled("### Past capacity", local_tables.overload(found)),
         *_titled("### Pools of different sizes", local_tables.pools(found)),
         *_titled("### Filling a pool, and a rollout under load", local_tables.moves(found)),
         *_titled("### Kubernetes, side by side", kube_tables.sides(found)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LARGE = 10_000
 """Members that take a minute to come."""
@@ -30,6 +30,8 @@ class Scale:
     pool_seconds: int = 3  # of the rate, in the pool of such a minute
     least_pool: int = 200
     tries: int = 4  # such minutes, at most
+    past: tuple[float, ...] = (2.0, 5.0)  # times what was held, past capacity
+    past_seconds: int = 30
     repeats: int = 5
     few: int = 3  # repeats of what takes half a minute or more
     fewest: int = 2  # and of what takes several
@@ -52,11 +54,18 @@ QUICK = Scale(
     ramp_most=20,
     ramp_pool=50,
     minute=1,
+    past_seconds=1,
     least_pool=20,
     repeats=1,
     few=1,
     fewest=1,
 )
+
+
+def real(scale: Scale) -> Scale:
+    """The same with real sandboxes, of which a machine starts far fewer a second."""
+    start, most = min(10, scale.ramp_start), min(200, scale.ramp_most)
+    return replace(scale, ramp_start=start, ramp_most=most, ramp_pool=scale.least_pool, least_pool=60, past=(2.0,))
 
 
 @dataclass(frozen=True, slots=True)

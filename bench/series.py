@@ -84,7 +84,17 @@ def _used_ticks() -> int:
 def brief(result: Mapping[str, Any]) -> str:
     """The numbers of a run that one wants to see while waiting for the next."""
     names = (
-        *("ready", "p50_ms", "p99_ms", "writes_per_claim", "conflicts", "highest_rate", "held_rate"),
+        *(
+            "ready",
+            "p50_ms",
+            "p99_ms",
+            "writes_per_claim",
+            "conflicts",
+            "highest_rate",
+            "held_rate",
+            "of_capacity_2x",
+            "of_capacity_5x",
+        ),
         *("first_output_p50_ms", "took_s", "bytes_per_member", "busy_cores_before"),
     )
     told = [f"{name} {result[name]:,.4g}" for name in names if isinstance(result.get(name), int | float)]

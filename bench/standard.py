@@ -17,8 +17,9 @@ from typing import Any
 
 from bench.commands import TROUBLES, in_order, load, say, written
 from bench.memory import per_member
+from bench.overload import overload
 from bench.pools import refill, rollout
-from bench.scenarios import FULL, QUICK, Scale, plain
+from bench.scenarios import FULL, QUICK, Scale, plain, real
 from bench.series import HOLLOW, OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
 from bench.sustained import sustained
 from sandpool.load.fresh import on_disk
@@ -86,8 +87,33 @@ def parts(scale: Scale) -> list[Part]:
             lambda: sustained(scale),
             fewest,
         ),
+        *_past(scale, fewest),
     ]
     return found
+
+
+def _past(scale: Scale, repeats: int) -> list[Part]:
+    few = real(scale)
+    return [
+        Part(
+            "local-overload",
+            f"{_times(scale)} the highest rate held for {scale.minute} seconds, offered for {scale.past_seconds} seconds",
+            "python -m bench.standard --only local-overload",
+            lambda: overload(scale),
+            repeats,
+        ),
+        Part(
+            "local-overload-real",
+            f"the same with real sandboxes and a command in each, {_times(few)} their highest rate",
+            "python -m bench.standard --only local-overload-real",
+            lambda: overload(few, "--backend", "namespaces", "--exec", "echo ready"),
+            repeats,
+        ),
+    ]
+
+
+def _times(scale: Scale) -> str:
+    return " and ".join(f"{times:g}" for times in scale.past) + " times"
 
 
 async def measure(chosen: Sequence[Part], folder: Path) -> int:

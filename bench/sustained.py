@@ -61,9 +61,10 @@ def _busy(minute: Mapping[str, Any]) -> str:
     return f"{served}the generator used {generator:.2f}{suspect}"
 
 
-async def sustained(scale: Scale) -> dict[str, Any]:
-    """The fastest minute that was held, with `held_rate`; if none was, the slowest that was tried and a `held_rate` of 0."""
-    ramp = _ramp(scale)
+async def sustained(scale: Scale, *flags: str) -> dict[str, Any]:
+    """The fastest minute that was held, with `held_rate`; if none was, the slowest that was tried and a `held_rate` of 0. `flags`: of
+    all loads, such as those of a backend."""
+    ramp = (*_ramp(scale), *flags)
     climbed = await load(*ramp)
     tried: list[dict[str, Any]] = []
     kept: dict[str, Any] = {}
@@ -71,7 +72,7 @@ async def sustained(scale: Scale) -> dict[str, Any]:
         rate = next_minute(tried, float(climbed["highest_rate"] or scale.ramp_start))
         if rate is None:
             break
-        found = await load(*minute(scale, rate))
+        found = await load(*minute(scale, rate), *flags)
         tried.append(_told(rate, found))
         highest = max((each["rate"] for each in tried if each["held"]), default=0.0)
         if rate == highest or not highest:

@@ -131,6 +131,42 @@ def _worst(scenario: str, measure: str) -> Callable[[Found], Value | None]:
     return value
 
 
+def _past_capacity() -> tuple[Target, ...]:
+    def served(key: str, what: str, scenario: str, times: int) -> Target:
+        value = _median(scenario, f"of_capacity_{times}x")
+        return Target(key, what, 0.9, "times", value, at_least=True)
+
+    scenario = "local-overload"
+    return (
+        served(
+            "overload-2x", "one machine, twice that rate offered for 30 s: served a second, of that rate", scenario, 2
+        ),
+        served("overload-5x", "the same, 5 times that rate offered", scenario, 5),
+        Target(
+            "overload-warm",
+            "the same: served by warm members, the lower of the two",
+            0.95,
+            "",
+            _median(scenario, "warm_past"),
+            at_least=True,
+        ),
+        Target("overload-failed", "the same: admitted claims that failed", 0, "", _worst(scenario, "failed")),
+        served(
+            "overload-real",
+            "one machine, real sandboxes, twice their highest rate offered for 30 s: served a second, of that rate",
+            "local-overload-real",
+            2,
+        ),
+        Target(
+            "overload-real-failed",
+            "the same: admitted claims that failed",
+            0,
+            "",
+            _worst("local-overload-real", "failed"),
+        ),
+    )
+
+
 BURST = "300 claims at once on a pool of 600"
 TARGETS = (
     Target("burst-p50", f"one machine, {BURST}: p50 to Ready", 30, "ms", _median("local-burst", "p50_ms")),
@@ -143,6 +179,7 @@ TARGETS = (
         _median("local-rate", "held_rate"),
         at_least=True,
     ),
+    *_past_capacity(),
     Target(
         "first-output",
         "one machine, 100 claims at once on real sandboxes: p50 to the first output of a command",

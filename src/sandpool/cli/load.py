@@ -133,8 +133,7 @@ def ramp(
     work: WorkFlags = WorkFlags(),
     report: ReportFlags = ReportFlags(),
 ) -> None:
-    """Raise the rate until the p99 is too long or claims fail, and tell the highest rate that was held; then, with --past, what is
-    served when more is offered."""
+    """Raise the rate until the p99 is too long or claims fail, and tell the highest rate that was held, and what is served past it."""
     from sandpool.load.ramp import Ramp
 
     seconds = duration(hold, "--hold")

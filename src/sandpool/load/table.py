@@ -143,7 +143,8 @@ def _past(past: Mapping[str, Any]) -> str:
     share = "" if past["of_capacity"] is None else f" ({past['of_capacity']:.0%} of the highest rate)"
     waits = f"{past['throttled']} times 429, {past['turned_away']} turned away, {past['failed_admitted']} admitted ones failed"
     served = "nobody knows how many" if past["sustained_per_s"] is None else f"{number(past['sustained_per_s'])}/s"
-    return f"{number(past['rate'])}/s offered: served {served}{share}{warm}, {waits}"
+    order = f", {past['inversions']} out of order" if past["inversions"] else ""
+    return f"{number(past['rate'])}/s offered: served {served}{share}{warm}{order}, {waits}"
 
 
 def _histogram(latencies: Sequence[float]) -> list[str]:

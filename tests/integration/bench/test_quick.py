@@ -50,12 +50,14 @@ def test_a_burst_a_refill_and_a_rollout(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_everything(tmp_path: Path) -> None:
     found = quick(tmp_path, patience=600)
-    assert len(found) == 14
+    assert len(found) == 16
     for name, series in found.items():
         assert series.runs, name
         assert not series.runs[0].get("failed"), name
     (rate,) = found["local-rate"].runs
     assert rate["minutes"]
+    for name in ("local-overload", "local-overload-real"):
+        assert found[name].runs[0]["past"], name
     assert found["local-memory"].runs[0]["filled_bytes"]["20"] > 1 << 20
     assert found["local-first-output"].runs[0]["first_output_p50_ms"] > 0
     assert "### The highest rate" in pages.reference(found, {})

@@ -33,5 +33,6 @@ def test_the_standard_set_measures_everything_often_enough() -> None:
         **dict.fromkeys([each.name for each in plain(FULL)], 5),
         **{"local-burst-real": 3, "local-pool-10000": 3},
         **{"local-refill": 5, "local-refill-real": 3, "local-rollout": 3, "local-memory": 2, "local-rate": 2},
+        **{"local-overload": 2, "local-overload-real": 2},
     }
-    assert len(repeats) == 15
+    assert len(repeats) == 17
