@@ -35,6 +35,7 @@ from sandpool.simulation.invariants.ledger import Ledger
 from sandpool.simulation.invariants.population import within_limits
 from sandpool.simulation.invariants.readiness import truthful
 from sandpool.simulation.invariants.safety import JUDGES
+from sandpool.simulation.invariants.waits import BESIDES, EACH, Waits
 from sandpool.simulation.steps import Step
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -313,3 +314,23 @@ def test_members_of_another_leader_do_not_count() -> None:
 def test_a_rollout_leaves_enough(left: int, violated: bool) -> None:
     change = step(box(), None, "pool", left=left, floor=2)
     assert bool(list(within_limits(ledger(box()), change, {}, {}))) is violated
+
+
+def _waited(*ends: SandboxClaim | None, writes: int) -> list[str]:
+    """One claim waits when the calm begins; so many writes later it is in each of these states."""
+    waits = Waits([claim()])
+    found = [what for _ in range(writes) for what in waits.step(step(None, box("other"), "pool"))]
+    old: SandboxClaim | None = claim()
+    for new in ends:
+        found += waits.step(step(old, new, "claim"))
+        old = new
+    return found
+
+
+def test_a_wait_ends_within_so_many_writes() -> None:
+    most = EACH + BESIDES
+    assert _waited(claim(shows="box"), writes=most - 1) == []
+    (found,) = _waited(claim(shows="box"), claim(shows="box"), writes=most)
+    assert found.startswith("wait: claim red/claim is served")
+    assert _waited(claim(), writes=2 * most) == [], "whether it should have been served is asked in the end"
+    assert _waited(None, writes=2 * most) == [], "nobody waits for it any more"

@@ -115,6 +115,8 @@ def test_where_starts_do_not_get_in_each_others_way_a_pool_that_is_too_small_is_
     assert len(served.left) == CLAIMED + 1
 
 
-@pytest.mark.parametrize("mutation", ["oldest-first", "cold-is-not-final", "refill-share"])
+@pytest.mark.parametrize(
+    "mutation", ["oldest-first", "cold-is-not-final", "refill-share", "nobody-waits-in-vain", "end-of-waits"]
+)
 def test_what_keeps_the_order_is_missed_when_it_is_gone(mutation: str) -> None:
-    assert caught_by(mutation, range(5)) is not None
+    assert caught_by(mutation, range(20)) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sandpool.controllers.assigner.assigner import Assigner
@@ -11,8 +12,10 @@ from sandpool.controllers.assigner.facts import Claimant
 from sandpool.controllers.assigner.line import Line
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim import handover, plan, settle
+from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.triggers import Triggers
+from sandpool.controllers.claim.work import Work
 from sandpool.controllers.pool import removal, supply
 from sandpool.controllers.pool.view import PoolView
 from sandpool.loop.cache import Cache
@@ -97,6 +100,15 @@ def _youngest(_: Callable[..., Any]) -> Callable[..., Any]:
     return first
 
 
+def _for_ever(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever waits does not look again by itself."""
+
+    async def rest(*args: Any) -> Any:
+        return replace(await original(*args), again_at=None)
+
+    return rest
+
+
 async def _nothing(*_: object) -> None:
     """In place of something that would be done."""
 
@@ -118,7 +130,12 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     "granted-news": ((Triggers, "_granted", lambda _: lambda *_: None),),
     "oldest-first": ((Line, "first", _youngest),),
     "cold-is-not-final": ((plan, "_may_yet_be_served", lambda _: lambda *_: False),),
+    "nobody-waits-in-vain": ((Line, "first", lambda _: lambda line: None),),
     "refill-share": ((Queue, "hurry", lambda _: lambda *_: None),),
+    "end-of-waits": (
+        (Work, "_rest", _for_ever),
+        (ClaimController, "wake", lambda _: lambda *_: None),
+    ),
     "second-thoughts": ((Assigner, "offered", lambda _: lambda assigner, claim: True),),
 }
 

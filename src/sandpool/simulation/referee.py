@@ -26,6 +26,7 @@ from sandpool.simulation.invariants.outcome import Outcome
 from sandpool.simulation.invariants.population import within_limits
 from sandpool.simulation.invariants.readiness import truthful
 from sandpool.simulation.invariants.safety import JUDGES
+from sandpool.simulation.invariants.waits import Waits
 from sandpool.simulation.steps import Step
 from sandpool.simulation.telling import Line, Remark, names_in, story_of, told
 from sandpool.simulation.world import World
@@ -52,6 +53,7 @@ class Referee:
         self._known: dict[str, Knowledge] = {}
         self._began: dict[str, Revision] = {}
         self._free: dict[Uid, None] = {}
+        self._waits: Waits | None = None
         world.listeners.append(self._step)
 
     # While it runs
@@ -96,9 +98,15 @@ class Referee:
             self.violated(what)
         for what in truthful(self._ledger, step):
             self.violated(what)
+        for what in self._waits.step(step) if self._waits is not None else ():
+            self.violated(what)
         self._ledger.enter(step)
         if isinstance(step.new, Sandbox) and step.new.metadata.controller is None and step.author.name in _FREEING:
             self._free[step.new.metadata.uid] = None
+
+    def calm(self) -> None:
+        """No fault strikes any more, and pods start: from now on every wait must end."""
+        self._waits = Waits(self._world.of(SandboxClaim.kind))
 
     # In the end
 

@@ -84,6 +84,7 @@ class Run:
             await users.work(effort)
             faults.on = False
             await kubelet.recover()
+            self.referee.calm()
             await asyncio.sleep(CALM)
             world.check()
             self.referee.close(operator.repairs)

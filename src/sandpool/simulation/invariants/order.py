@@ -1,7 +1,7 @@
 """Who is served before whom, and that what makes members is not kept waiting by what takes them: judged as each leader decides.
 
-A claim is not served while an older one of its pool, which the leader had heard of before and could serve, waits. What a pool makes does not rest while
-claims wait for it. A sandbox that a claim started for itself, where a member might come first, is shown once it is ready.
+A claim is not served while an older one of its pool, which the leader had heard of before and could serve, waits, and nobody waits for a member while one is
+ready. What a pool makes does not rest while claims wait for it. A sandbox that a claim started for itself, where a member might come first, is shown once it is ready.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sandpool.controllers.assigner.facts import Claimant, Member
+from sandpool.controllers.assigner.facts import Claimant, Member, Woken
 from sandpool.loop.queue import Item, Priority
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
@@ -38,17 +38,23 @@ class Order:
         self._pressed = 0.0
         made = leader.controllers
         made.caches.claims.subscribe(self._claim)
-        reserve, hungry = made.assigner._reserve, made.assigner.hungry
+        reserve, serve, hungry = made.assigner._reserve, made.assigner._serve, made.assigner.hungry
 
         def reserving(claimant: Claimant, seat: Any, *place: Any) -> Member:
             self._reserved(claimant, seat.member)
             return reserve(claimant, seat, *place)
+
+        def serving(pool: Uid) -> Woken:
+            woken = serve(pool)
+            self._served(pool)
+            return woken
 
         def pressed() -> None:
             self._pressed = now()
             hungry()
 
         made.assigner._reserve = reserving  # type: ignore[method-assign,assignment]
+        made.assigner._serve = serving  # type: ignore[method-assign]
         made.assigner.hungry = pressed
         for loop in (made.pool.loop, made.sandbox.loop):
             self._watch(loop)
@@ -74,6 +80,14 @@ class Order:
     def _rested(self, waited: float) -> bool:
         pressed = self._leader.controllers.assigner.pressed
         return pressed and min(waited, self._now() - self._pressed) > RESTED
+
+    def _served(self, pool: Uid) -> None:
+        """Who waits for members waits for none that is there."""
+        house = self._leader.controllers.assigner._houses.get(pool)
+        if house is not None and len(house.line) and house.best() is not None:
+            self._violated(
+                f"wait: {self._leader.name} has {house.counts().ready} ready members of a pool that {len(house.line)} claims wait for"
+            )
 
     def _reserved(self, claimant: Claimant, member: Member) -> None:
         made = self._leader.controllers
