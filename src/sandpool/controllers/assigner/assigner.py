@@ -56,10 +56,11 @@ class Assigner(Books):
         if seat is not None and seat.member.pool != member.pool:
             woken, seat = self.drop_member(member.uid), None
         if seat is None:
-            seat = self._seats[member.uid] = Seat(member)
+            house, seat = self._house(member.pool), Seat(member)
+            self._seats[member.uid] = seat
+            house.members[member.uid] = None
             if self.measuring and not member.ready:
-                seat.began = self._houses[member.pool].tempo.begin(self._clock())
-            self._house(member.pool).members[member.uid] = None
+                seat.began = house.tempo.begin(self._clock())
             self._on_node.setdefault(member.node, {})[member.uid] = None
         elif seat.member.node != member.node:
             self._houses[seat.member.pool].lift(seat)

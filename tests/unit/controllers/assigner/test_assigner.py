@@ -341,3 +341,16 @@ def test_nobody_stands_by_twice_or_where_there_is_no_pool() -> None:
     assert assigner.stand_by(a_claim("1"), POOL) == ()
     assert assigner.stand_by(a_claim("2"), Uid("other")) == ()
     assert assigner.counts(POOL) == Counts(reserved=1)
+
+
+def test_a_member_may_be_heard_of_when_its_pool_is_not_known_any_more() -> None:
+    """The answer to its creation may come after the pool's end, or before the pool's own news: a starting one is timed all the same."""
+    assigner = Assigner()
+    assigner.measuring = True
+    assert assigner.put_member(a_member("w", ready=False)) == ()
+    assert assigner.counts(POOL) == Counts(), "nothing is offered of a pool that nobody knows"
+    assigner.put_pool(a_pool())
+    assert assigner.counts(POOL) == Counts(warming=1)
+    assigner.drop_pool(POOL)
+    assigner.drop_member(Uid("w"))
+    assert assigner.empty
