@@ -93,3 +93,9 @@ def test_a_missed_target_says_by_how_much_and_why() -> None:
 
 def test_a_reason_is_not_told_of_a_target_that_was_reached() -> None:
     assert verdict(BY_KEY["burst-p99"], Value(60.0, None, None, 1), {"burst-p99": "old"}) == "reached"
+
+
+def test_the_status_of_a_pool_is_no_write_of_a_claim() -> None:
+    kinds = {"patch sandboxes": 300, "create pods": 300, "patch sandboxwarmpools/status": 2, "create events": 40}
+    found = series("kube-burst", ours=[{"ready": 300, "writes": {"controllers": kinds}}])
+    assert value("kube-writes", found).number == 2.0
