@@ -1,7 +1,7 @@
 """What a claim that waits says about it: its place, and when its turn is expected. Pure, but for moments that are given out.
 
 A wait is told once after a while and again from time to time. When very many wait, telling them all would take the server's time away from serving them, so
-that only so many a second are told; `sandpool why` knows the place of each of them at any time.
+that only so many a second are told; `sandpool why` shows the place of each as of the last look at it.
 """
 
 from __future__ import annotations
