@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +37,9 @@ from support.kube_server import KubeServer
 IMAGE = "python:3.13"  # hollow: nobody pulls it
 SETTLING = 180.0
 T = TypeVar("T")
-BURST, BURSTS = "kube-burst", "kube-bursts"
+BURST, BURSTS, OVERLOAD = "kube-burst", "kube-bursts", "kube-overload"
+STORE = 60
+"""Members of the pool of an overload: few, because what is in store is no capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,31 @@ class Size:
     claims: int = 300
     bursts: int = 5
     every: str = "full"
+    hold: int = 20  # seconds of each step until the highest rate is found
+    past: int = 30  # seconds of twice that rate
 
     def loads(self) -> dict[str, tuple[str, ...]]:
         several = ("bursts", "--claims", str(self.claims), "--times", str(self.bursts), "--every", self.every)
-        return {BURST: ("burst", "--claims", str(self.claims)), BURSTS: several}
+        return {BURST: ("burst", "--claims", str(self.claims)), BURSTS: several, OVERLOAD: self._overload()}
+
+    def _overload(self) -> tuple[str, ...]:
+        """On a pool of its own. A step is held if the p99 is within a second: two round trips to a server that others use, too."""
+        return (
+            *("ramp", "--start", "10", "--factor", "1.5", "--hold", f"{self.hold}s", "--refine", "2", "--p99", "1000"),
+            *("--past", "2", "--past-for", f"{self.past}s", "--image", IMAGE, "--pool-size", str(STORE)),
+        )
 
     def loads_of(self, side: str) -> dict[str, tuple[str, ...]]:
         """One after the other on the same servers. The second set of Go flags is there for the ratios of a burst; several bursts of
-        it would take long and be used for nothing. The floor has a script of its own."""
-        return {} if side == FLOOR else {BURST: self.loads()[BURST]} if side == GO_DEFAULTS else self.loads()
+        it would take long and be used for nothing. The floor has a script of its own. What is past capacity is asked of ours alone."""
+        all_of_them = self.loads()
+        names = {OURS: (BURST, BURSTS, OVERLOAD), GO: (BURST, BURSTS), GO_DEFAULTS: (BURST,), FLOOR: ()}[side]
+        return {name: all_of_them[name] for name in names}
 
     def title(self, scenario: str) -> str:
         pool = f"on a pool of {2 * self.claims}"
+        if scenario == OVERLOAD:
+            return f"twice the highest rate that {self.hold} seconds were held at, offered for {self.past} seconds, on a pool of {STORE}"
         if scenario == BURST:
             return f"{self.claims} claims at once {pool}"
         pace = (
@@ -110,11 +125,19 @@ async def _while_alive(process: Process, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _flags(server: KubeServer, shape: Sequence[str], user: str, metrics: str) -> tuple[str, ...]:
+    existing = () if "--image" in shape else ("--pool", POOL, "--namespace", NAMESPACE)
     return (
         *shape,
-        *("--kubeconfig", str(server.kubeconfig), "--pool", POOL, "--namespace", NAMESPACE),
+        *("--kubeconfig", str(server.kubeconfig), *existing),
         *("--audit-log", str(server.audit), "--audit-user", user, "--metrics", metrics),
-        *("--timeout", "120s", "--fill-timeout", f"{SETTLING:g}s", "--clean-timeout", "30s"),
+        *(
+            "--timeout",
+            "300s" if "--past" in shape else "120s",
+            "--fill-timeout",
+            f"{SETTLING:g}s",
+            "--clean-timeout",
+            "30s",
+        ),
     )
 
 
@@ -147,7 +170,7 @@ async def compared(sides: Sequence[str], size: Size, repeats: int, folder: Path)
         scenario: Series(
             scenario=scenario,
             title=size.title(scenario),
-            command=f"{written(shape)} --kubeconfig … --pool {POOL} --audit-log …",
+            command=f"{written(shape)} --kubeconfig … {'' if '--image' in shape else f'--pool {POOL} '}--audit-log …",
             sides={},
             conditions=around_it,
             extra={},
@@ -197,15 +220,19 @@ def main() -> int:
     parser.add_argument("--claims", type=int, default=300, help="of a burst; the pool is twice that")
     parser.add_argument("--bursts", type=int, default=5)
     parser.add_argument("--every", default="full", help="from one burst to the next; full: when the pool is full again")
+    parser.add_argument("--hold", type=int, default=20, help="seconds of a step of the ramp before an overload")
+    parser.add_argument("--past", type=int, default=30, help="seconds of the overload")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sides", nargs="+", choices=list(TITLES), help="default: all")
     parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the results")
     arguments = parser.parse_args()
     if lacking := kube_server.lacking():
         parser.error(lacking)
-    size = Size(arguments.claims, arguments.bursts, arguments.every)
-    if arguments.into == RESULTS and (size.claims, size.bursts) != (Size().claims, Size().bursts):
-        parser.error("what is published has 5 bursts of 300 claims; say with --into where other results go")
+    size = Size(arguments.claims, arguments.bursts, arguments.every, arguments.hold, arguments.past)
+    if arguments.into == RESULTS and replace(size, every="full") != Size():
+        parser.error(
+            "what is published has 5 bursts of 300 claims, steps of 20 s and 30 s past capacity; say with --into where other results go"
+        )
     sides = arguments.sides or _usual_sides()
     return in_order(compared(sides, size, arguments.repeats, arguments.into))
 

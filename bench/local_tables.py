@@ -20,6 +20,12 @@ COLUMNS = {
     "conflicts": "conflicts, at most",
 }
 
+OVERLOADS = (
+    ("local-overload", "held_rate", ""),
+    ("local-overload-real", "held_rate", ", real sandboxes"),
+    ("kube-overload", "highest_rate", ", Kubernetes"),
+)
+
 
 def claims(found: Found) -> list[str]:
     head = ("what", "runs", "Ready", *COLUMNS.values())
@@ -79,7 +85,7 @@ def _minute(tried: Mapping[str, Any]) -> str:
 def overload(found: Found) -> list[str]:
     rows = [
         (
-            f"{number(each['rate'])}, {each['times']:g} times {number(run['held_rate'])}{kind}",
+            f"{number(each['rate'])}, {each['times']:g} times {number(run[held])}{kind}",
             number(each["sustained_per_s"]),
             number(each["of_capacity"]),
             number(each["warm_fraction"]),
@@ -87,7 +93,7 @@ def overload(found: Found) -> list[str]:
             _inverted(each),
             number(each["p99_ms"]),
         )
-        for name, kind in (("local-overload", ""), ("local-overload-real", ", real sandboxes"))
+        for name, held, kind in OVERLOADS
         if name in found
         for run in found[name].runs
         for each in run["past"]

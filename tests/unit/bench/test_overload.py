@@ -37,6 +37,7 @@ def test_goodput_is_told_as_a_part_of_capacity() -> None:
         "overload-real": None,
         "overload-real-failed": None,
     }
+    assert BY_KEY["kube-overload"].value(found) is None
     assert BY_KEY["overload-2x"].reached(numbers["overload-2x"])  # type: ignore[arg-type]
     assert not BY_KEY["overload-5x"].reached(numbers["overload-5x"])  # type: ignore[arg-type]
     rows = overload(found)
@@ -53,3 +54,12 @@ def test_the_pool_of_an_overload_is_that_of_a_minute_at_capacity() -> None:
     assert flags[flags.index("--rate") + 1] == "1250"
     assert flags[-2:] == ("--backend", "hollow")
     assert real(FULL).past == (2.0,)
+
+
+def test_on_kubernetes_a_ramp_tells_its_own_past() -> None:
+    run = {"highest_rate": 20.0, "past": [told(2.0, 20.0, a_load(40, 19.0, warm=0.99), "c")]}
+    series = Series(scenario="kube-overload", title="t", command="c", sides={"ours": [run]}, conditions={})
+    found = {"kube-overload": series}
+    numbers = [BY_KEY[key].value(found) for key in ("kube-overload", "kube-overload-warm")]
+    assert [value.number for value in numbers if value is not None] == [0.95, 0.99]
+    assert overload(found)[2].startswith("| 40.0, 2 times 20.0, Kubernetes | 19.0 |")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench.contenders import FLOOR, GO, GO_DEFAULTS, TITLES
-from bench.kube import BURST, BURSTS, Size
+from bench.kube import BURST, BURSTS, OVERLOAD, Size
 from bench.scenarios import FULL, plain
 from bench.series import OURS
 from bench.sides import SHARED_FLAGS, SHIPPED_FLAGS
@@ -13,7 +13,7 @@ from bench.standard import parts
 
 @pytest.mark.parametrize("side", TITLES)
 def test_every_side_has_its_loads(side: str) -> None:
-    expected = {OURS: [BURST, BURSTS], GO: [BURST, BURSTS], GO_DEFAULTS: [BURST], FLOOR: []}
+    expected = {OURS: [BURST, BURSTS, OVERLOAD], GO: [BURST, BURSTS], GO_DEFAULTS: [BURST], FLOOR: []}
     assert list(Size().loads_of(side)) == expected[side]
 
 
