@@ -40,6 +40,9 @@ format: $(READY) ## let the formatter and linter repair what they can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Tests start the product hundreds of times. Where the environment forbids to keep compiled modules, each start would compile them all again.
+test test-long test-kube test-node: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(READY) ## everything but the deep searches; under ten minutes
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not long and not kube and not bench" $(ARGS)
 
