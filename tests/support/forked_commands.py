@@ -7,6 +7,7 @@ has it prepared, and starts a new interpreter elsewhere, and for whatever a fork
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +24,9 @@ from typing import Any, NoReturn
 
 # What most commands import of others, and what every command begins with.
 READY = (
-    "cyclopts.help", "rich.console", "rich.markdown", "rich.table", "docstring_parser", "ctypes", "decimal", "encodings.idna", "fcntl", "h11", "hashlib", "msgspec", "msgspec.inspect", "msgspec.json", "msgspec.yaml", "ssl",
-    "subprocess", "textwrap", "typing_extensions", "uuid", "yaml", "sandpool.cli.main",
+    "ctypes", "cyclopts.help", "decimal", "docstring_parser", "encodings.idna", "fcntl", "h11", "hashlib", "msgspec", "msgspec.inspect",
+    "msgspec.json", "msgspec.yaml", "rich.console", "rich.markdown", "rich.table", "ssl", "subprocess", "textwrap", "typing_extensions",
+    "uuid", "yaml", "sandpool.cli.main",
 )  # fmt: skip
 # Variables that an interpreter, or the loader, reads when it starts.
 EARLY = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "MALLOC_")
@@ -35,6 +38,7 @@ class Prepared:
     now: Prepared | None = None
 
     def __init__(self) -> None:
+        self._asking = threading.Lock()
         self._socket, theirs = socket.socketpair()
         folders = [str(Path(__file__).parents[1]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         with theirs:
@@ -55,8 +59,9 @@ class Prepared:
         request = json.dumps(told).encode()
         pipes = [os.pipe() for _ in range(3)]
         try:
-            socket.send_fds(self._socket, [len(request).to_bytes(8, "big")], [0, *(write for _, write in pipes)])
-            self._socket.sendall(request)
+            with self._asking:
+                socket.send_fds(self._socket, [len(request).to_bytes(8, "big")], [0, *(write for _, write in pipes)])
+                self._socket.sendall(request)
         finally:
             for _, write in pipes:
                 os.close(write)
@@ -109,8 +114,8 @@ def _serve(server: socket.socket) -> None:
         size, descriptors, _, _ = socket.recv_fds(server, 8, 4)
         if not size:
             sys.exit()
-        with socket.socket(fileno=os.dup(server.fileno())) as again, again.makefile("rb") as stream:
-            arguments, environment, folder = json.loads(stream.read(int.from_bytes(size, "big")))
+        told = server.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
+        arguments, environment, folder = json.loads(told)
         if os.fork() == 0:
             server.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -144,6 +149,7 @@ def _run(descriptors: Sequence[int]) -> None:
 def _main() -> NoReturn:
     for name in READY:
         importlib.import_module(name)
+    gc.freeze()  # what is shared stays shared: no child walks over it
     _serve(socket.socket(fileno=int(sys.argv.pop())))
     from sandpool.cli.main import main
 
