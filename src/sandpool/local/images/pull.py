@@ -27,7 +27,7 @@ from sandpool.local.images.worker import Job
 from sandpool.local.images.worker_process import DiskFull, LayerRefused, worker
 from sandpool.loop.clock import Clock
 
-Unpacking = Callable[[], AbstractAsyncContextManager[None]]
+Unpacking = Callable[[], AbstractAsyncContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,7 @@ _TOO_MUCH = (
 class Labels:
     """A pod's labels, which change while it runs, and the rules that follow from them."""
 
-    def __init__(
-        self, policies: Policies, namespace: str, labels: Mapping[str, str], turn: Pace = freely
-    ) -> None:
+    def __init__(self, policies: Policies, namespace: str, labels: Mapping[str, str], turn: Pace = freely) -> None:
         self._policies = policies
         self._namespace = namespace
         self._turn = turn

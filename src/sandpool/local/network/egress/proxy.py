@@ -46,7 +46,12 @@ class Surroundings:
 
 class EgressProxy:
     def __init__(
-        self, around: Surroundings, rules: Callable[[], Awaitable[Rules]], lookups: Lookups, account: Account, turn: Pace
+        self,
+        around: Surroundings,
+        rules: Callable[[], Awaitable[Rules]],
+        lookups: Lookups,
+        account: Account,
+        turn: Pace,
     ) -> None:
         """`turn` waits for the tenant's turn to have so much work done."""
         self._around = around
