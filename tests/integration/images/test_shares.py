@@ -79,14 +79,14 @@ async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path:
         small_registry() as registry,
         image_store(tmp_path / "i", ImageOptions(registries=ALLOWED, pulls=4)) as store,
     ):
-        tenants = ["greedy", "greedy", "greedy", "second"]
-        taken = [
-            asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=tenant))
-            for n, tenant in enumerate(tenants)
-        ]
+        taken = []
         async with asyncio.timeout(30):
-            while len(asked) < 4:
-                await asyncio.sleep(0.01)
+            for n, tenant in enumerate(
+                ["greedy", "greedy", "greedy", "second"]
+            ):  # one after the other: the newest counts
+                taken.append(asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=tenant)))
+                while len(asked) <= n:
+                    await asyncio.sleep(0.01)
             await store.take(offer(registry), holder="m", tenant="modest")
             with pytest.raises(NodeError, match="gave way to another namespace's"):
                 await taken[2]

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,11 +30,13 @@ from sandpool.local.images.places import Places, quiet
 from sandpool.local.images.port import Credential
 from sandpool.local.images.prune import PruneRules
 from sandpool.local.images.pull import Kitchen, keep, pull
-from sandpool.local.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord
+from sandpool.local.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord, used_by
 from sandpool.local.images.reference import Folder, HostFiles, Name, parse, parse_name
 from sandpool.local.images.shared import Shared, Tell, Work
+from sandpool.local.images.space import ImageSpace
 from sandpool.local.images.uninterrupted import uninterrupted
 from sandpool.loop.clock import Clock
+from sandpool.loop.shares import OPERATOR
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
@@ -56,7 +58,7 @@ class ImageStore:
     def __init__(self, folder: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
         self._folder = ImageFolder(folder, f"{os.getpid()}-{os.urandom(6).hex()}")
         self._unpackers = Places(options.unpackers, clock, slow_ones_give_way=False)
-        self._kitchen = Kitchen(self._folder, options, clock, partial(self._unpackers.one, ""))
+        self._space = ImageSpace(self._folder, clock, options.leave)
         self._options = options
         self._clock = clock
         self._pulls: Shared[ImageRecord] = Shared()
@@ -116,7 +118,7 @@ class ImageStore:
     ) -> ImageRecord:
         always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
         proofs = tuple(proof(self._folder.key, name, one) for one in matching(credentials, name))
-        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, always, proofs))
+        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, tenant, always, proofs))
         if found is not None:
             return found
         if policy == "Never":
@@ -144,9 +146,16 @@ class ImageStore:
         await self._prune_quietly()
         return record
 
-    def _find(self, name: Name, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
-        """The image, held, if it is here and this pod may have it. One that was imported is never asked of a registry: who
-        imported it decided."""
+    def _find(self, name: Name, holder: str, tenant: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
+        """The image, held, if it is here and this pod may have it; from now on its tenant shares what it takes."""
+        found = self._held(name, holder, always, proofs)
+        if found is not None and tenant and used_by(found, tenant) is not found:
+            with self._folder.locked(exclusive=True):
+                self._folder.note_use(found.id, tenant)
+        return found
+
+    def _held(self, name: Name, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
+        """One that was imported is never asked of a registry: who imported it decided."""
         with self._folder.locked():
             for known in self._known(name):
                 if not may_use(known, proofs) or (always and known.origin != IMPORTED):
@@ -192,8 +201,10 @@ class ImageStore:
         """What goes wrong is told without where it did: errors are kept for a while, and the places in them keep what was pulled."""
         try:
             async with self._places.one(asked.tenant, tell) as place:
-                kitchen = replace(self._kitchen, unpacking=partial(self._unpacking, asked.tenant, place))
-                return await self._pull(kitchen, asked, place, hold, tell)
+                with self._space.pull(asked.tenant, place.at_work) as space:
+                    unpacking = partial(self._unpacking, asked.tenant, place)
+                    kitchen = Kitchen(self._folder, self._options, self._clock, unpacking, space, asked.tenant)
+                    return await self._pull(kitchen, asked, place, hold, tell)
         except NodeError as error:
             told = NodeError(error.reason, error.message)
         raise told
@@ -208,6 +219,7 @@ class ImageStore:
         from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
         from sandpool.local.images.lines import Lines
 
+        await self._space.look()
         name, large = asked.name, partial(self._large.one, asked.tenant)
         async with Lines(self._options, large, place.got) as lines:
             source = RegistrySource(
@@ -224,12 +236,16 @@ class ImageStore:
             proofs=(proof(self._folder.key, name, source.used),) if source.used is not None else (),
         )
         kept = await keep(kitchen, wanted, (record,))
+        await self._space.look()  # what is stored now is counted before what was under way is forgotten
         log.info("image pulled", image=str(name), id=kept.id)
         return kept
 
     async def import_archive(self, path: Path, name: str = "", progress: Tell = quiet) -> tuple[NameRecord, ...]:
         """The images of a file or folder, under the names that they have in it, or one under the name that is given."""
-        return await import_archive(self._kitchen, path, parse_name(name) if name else None, progress)
+        with self._space.pull(OPERATOR) as space:
+            unpacking = partial(self._unpackers.one, OPERATOR)
+            kitchen = Kitchen(self._folder, self._options, self._clock, unpacking, space)
+            return await import_archive(kitchen, path, parse_name(name) if name else None, progress)
 
     async def listed(self) -> tuple[upkeep.Listed, ...]:
         return await asyncio.to_thread(upkeep.listed, self._folder)
