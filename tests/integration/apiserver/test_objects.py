@@ -195,7 +195,7 @@ async def test_bodies_beyond_the_limit(server: LocalServer) -> None:
 
 
 async def test_hostile_json(server: LocalServer) -> None:
-    for body in (b"[" * 200_000, b'{"a":' * 5000 + b"1" + b"}" * 5000, b'{"metadata":{"name":"\\ud800"}}'):
+    for body in (b"[" * 40_000, b'{"a":' * 5000 + b"1" + b"}" * 5000, b'{"metadata":{"name":"\\ud800"}}'):
         answer = await server.request("POST", MAPS, body)
         assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
 
