@@ -12,8 +12,9 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from ipaddress import ip_address
 
 import aiohttp
@@ -21,6 +22,7 @@ from aiohttp import AddrInfoType, SocketFactoryType
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
+from sandpool.kube.tls import agree_cheaply
 from sandpool.local.images.allowed import Reach, may_connect
 from sandpool.local.images.meter import Meter, measure
 from sandpool.local.images.options import ImageOptions
@@ -64,7 +66,7 @@ class MeteredConnector(aiohttp.TCPConnector):
     """Hands out connections that are metered. What may come before that, with the last packet of a TLS handshake, is little."""
 
     def __init__(self, meter: Meter, options: ImageOptions, factory: SocketFactoryType) -> None:
-        super().__init__(ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory)
+        super().__init__(ssl=options.tls or _machines_trust(), limit=16, use_dns_cache=False, socket_factory=factory)
         self.meter = meter
 
     async def connect(
@@ -74,6 +76,12 @@ class MeteredConnector(aiohttp.TCPConnector):
         if connection.transport is not None:  # else it was lost already
             measure(self.meter, connection.transport)
         return connection
+
+
+@cache
+def _machines_trust() -> ssl.SSLContext:
+    """Read once: there are many authorities."""
+    return agree_cheaply(ssl.create_default_context())
 
 
 def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute, meter: Meter) -> aiohttp.ClientSession:
