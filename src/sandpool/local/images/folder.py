@@ -173,11 +173,12 @@ class ImageFolder:
         for name in names:
             write(self.name_path(name.reference), name, self.work)
 
-    def note_use(self, id_: str, tenant: str) -> None:
+    def note_use(self, id_: str, tenant: str, now: float) -> None:
         """It shares from now on what the image takes. With the lock held exclusively."""
         record = read(self.image_path(id_), ImageRecord)
         if record is not None and (used := used_by(record, tenant)) is not record:
             write(self.image_path(id_), used, self.work)
+            os.utime(self.image_path(id_), (now, now))
 
     def all_names(self) -> list[NameRecord]:
         return [record for path in self.names.iterdir() if (record := read(path, NameRecord)) is not None]

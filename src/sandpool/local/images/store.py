@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -158,7 +158,7 @@ class ImageStore:
         found = self._held(name, holder, always, proofs)
         if found is not None and tenant and used_by(found, tenant) is not found:
             with self._folder.locked(exclusive=True):
-                self._folder.note_use(found.id, tenant)
+                self._folder.note_use(found.id, tenant, self._clock.now().timestamp())
         return found
 
     def _held(self, name: Name, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
@@ -222,12 +222,20 @@ class ImageStore:
             async with self._unpackers.one(tenant):
                 yield
 
+    @asynccontextmanager
+    async def _reading(self, tenant: str, place: Place) -> AsyncIterator[Place]:
+        """A place for a large document; waiting for it is not the registry's slowness."""
+        async with AsyncExitStack() as stack:
+            with place.at_work():
+                large = await stack.enter_async_context(self._large.one(tenant))
+            yield large
+
     async def _pull(self, kitchen: Kitchen, asked: _Asked, place: Place, hold: str, tell: Tell) -> ImageRecord:
         from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
         from sandpool.local.images.lines import Lines
 
         await self._space.look()
-        name, large = asked.name, partial(self._large.one, asked.tenant)
+        name, large = asked.name, partial(self._reading, asked.tenant, place)
         lookups = Lookups(self._names, LOOKUPS_OF_A_PULL, self._options.patience, asked.tenant)
         async with Lines(self._options, large, place.got, lookups=lookups) as lines:
             source = RegistrySource(
