@@ -140,3 +140,20 @@ async def test_a_claim_that_ends_while_it_waits_leaves_its_turn_to_the_next() ->
         await life.member("m0")
         await life.settle(1)
         assert await life.has("b") == "m0"
+
+
+async def test_who_is_just_telling_that_it_waits_is_not_overtaken_for_it() -> None:
+    """Past capacity such a write may wait long for its own turn. The claim that is called meanwhile gives it up."""
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=1)
+        await life.member("warming", ready=False)
+        await life.settle()
+        life.faulty.on("patch_status", times=1).delay(50.0)
+        await life.claim("old")
+        await asyncio.sleep(3)
+        assert await life.said("Ready", "old") is None, "what it waits for is on its way to the server"
+        await life.ready("warming")
+        await asyncio.sleep(1)
+        assert (await life.said("Ready", "old"), await life.has("old")) == (IS_READY, "warming")
+        await life.settle(100)
+        assert (await life.said("Ready", "old"), await life.has("old")) == (IS_READY, "warming")

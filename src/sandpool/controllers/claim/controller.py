@@ -140,6 +140,9 @@ class ClaimController:
     def wake(self, woken: Woken) -> None:
         """These claims should ask the assigner again."""
         for claimant in woken:
+            notes = self._memory.find(claimant.uid)
+            if notes is not None and notes.telling is not None:
+                notes.telling.cancel()
             self.loop.wake(claimant.key, "assigner")
 
     def audit(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -43,6 +44,7 @@ class Notes:
     landing: bool = False  # that is on its way to the disk: nobody else can know of the claim yet
     told_at: float | None = None  # when it was last told what it waits for
     tell_at: float | None = None  # when that may be told next: a turn that it has
+    telling: asyncio.Task[object] | None = None  # that is being told: given up when its turn comes
     tidy_at: float | None = None  # when what it started in vain may be removed
     at_work: bool = False  # a reconcile is under way, and will clear up itself
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -41,12 +42,13 @@ from sandpool.controllers.claim.steps import (
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.controllers.claim.waiting import Slots, waiting_text
 from sandpool.kube.errors import ApiError, Conflict, NotFound, SandpoolError, TooManyRequests
+from sandpool.kube.lanes import Lane, lane_of
 from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
 from sandpool.loop.events import Events
 from sandpool.loop.outcome import Done
 from sandpool.loop.writes import Writes
-from sandpool.model.claim import SandboxClaim
+from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
 from sandpool.model.conditions import find, is_true
 from sandpool.model.container_defaults import ContainerDefaults
 from sandpool.model.expiry import claim_end
@@ -151,7 +153,8 @@ class Work:
         self._wake(decision.woken)
         match decision:
             case Take(member):
-                return await self._take(view, member, starting)
+                with lane_of(Lane.CLAIMS):  # also if it only came to tell that it waits
+                    return await self._take(view, member, starting)
             case Wait(until):
                 place, expected = self._assigner.turn(claim.metadata.uid) or (None, None)
                 text = waiting_text(of.metadata.name, place, expected)
@@ -159,7 +162,8 @@ class Work:
                 return await self._rest(view, text, until)
             case Cold(why) if starting is None:
                 note(f"start cold: {why.value}")
-                return await self._start(view, pool, why)
+                with lane_of(Lane.CLAIMS):
+                    return await self._start(view, pool, why)
             case Cold(why):
                 if why is Why.NO_POOL:
                     return await self._bind(claim, starting)
@@ -270,12 +274,30 @@ class Work:
         notes = self._memory.of(claim)
         pause = 0.0 if misleads(claim) else self._pause(notes, now, in_line=until is not None)
         if pause < SHORT:
-            await self._publisher.publish(claim, unbound(claim, reason, message, now))
+            if not await self._told(claim, unbound(claim, reason, message, now)):
+                return Done()  # it was called, and comes back in a hurry
             notes.told_at, notes.tell_at, pause = self._clock.monotonic(), None, self._options.tell_every
             if until is None:  # nothing about it changes with time
                 return Done(again_at=claim_end(claim), unhurried=True)
         tell_at = now + timedelta(seconds=pause)
         return Done(again_at=_earliest(until, claim_end(claim), tell_at), unhurried=True)
+
+    async def _told(self, claim: SandboxClaim, status: SandboxClaimStatus) -> bool:
+        """Whether the wait was told before it ended. Past capacity such a write may wait long for its own turn, behind all that serves claims, and
+        a claim that is called meanwhile must not be overtaken because of it."""
+        notes = self._memory.of(claim)
+        notes.telling = telling = asyncio.create_task(self._publisher.publish(claim, status))
+        try:
+            await telling
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                telling.cancel()
+                raise
+            return False
+        finally:
+            notes.telling = None
+        return True
 
     def _pause(self, notes: Notes, now: datetime, *, in_line: bool) -> float:
         """Seconds until the wait may be told, again; it keeps its turn for that until it was used. `in_line`: what is told changes all the time."""
