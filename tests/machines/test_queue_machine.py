@@ -19,7 +19,9 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.clock = ManualClock()
-        self.queue: Queue[str] = Queue(self.clock, patience=PATIENCE)
+        self.queue: Queue[str] = Queue(
+            self.clock, patience=PATIENCE, party=lambda key: "first" if key < "c" else "second"
+        )
         self.waiting: dict[str, tuple[Priority, float]] = {}  # and since when
         self.processing: dict[str, tuple[float, Priority] | None] = {}  # and the delay set aside
         self.dirty: dict[str, Priority] = {}

@@ -25,7 +25,7 @@ from sandpool.loop.errors import Unobserved
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
 from sandpool.loop.queue import Item, Priority, Queue
 from sandpool.loop.rush import Rush
-from sandpool.model.metadata import Object
+from sandpool.model.metadata import Key, Object
 from sandpool.telemetry.log import bind, logger
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.story import Entry, Notes, Story, take_notes
@@ -66,6 +66,11 @@ class _Run:
         self.took = 0.0  # seconds
 
 
+def _namespace(key: Hashable) -> str:
+    """Whose key it is: namespaces do not wait for each other's keys."""
+    return key.namespace if isinstance(key, Key) else ""
+
+
 class Controller(Generic[K]):
     def __init__(
         self,
@@ -79,7 +84,7 @@ class Controller(Generic[K]):
     ) -> None:
         self.name = name
         self.at_work = False  # between the beginning of `run` and `stop`
-        self.queue: Queue[K] = Queue(clock)
+        self.queue: Queue[K] = Queue(clock, party=_namespace)
         self._tracer = None if isinstance(tracer, NullTracer) else tracer
         self._reconcile = reconcile if self._tracer is None else _traced(self._tracer, name, reconcile)
         self._clock = clock

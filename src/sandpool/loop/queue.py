@@ -2,7 +2,7 @@
 
 Stingy: a key added again and again before it is taken is handed out once. Exclusive: a key is never with two workers; added
 while it is processed, it is handed out once more afterwards. Delayed: of several delays the earliest counts. Lanes: the
-first goes before the second, but a second lane that waited for `patience` gets every other turn. Queues that share a rush
+first goes before the second, but a second lane that waited for `patience` gets every other turn; in each, parties take turns (loop/lane.py). Queues that share a rush
 (loop/rush.py) rest their second lanes while a first lane of any of them is at work, each key at most for its patience; none rests while
 the second lane makes what others wait for (`hurry`).
 Only one thread uses it, so there are no locks; every operation costs O(1), or O(log delays) where a delay is involved.
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable
 from enum import IntEnum
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
 from sandpool.loop.clock import Clock, Timer
+from sandpool.loop.lane import Lane
 from sandpool.loop.rush import Rush
 
 K = TypeVar("K", bound=Hashable)
@@ -46,11 +47,11 @@ class _Delay(NamedTuple):
 
 
 class Queue(Generic[K]):
-    def __init__(self, clock: Clock, *, patience: float = 2.0) -> None:
+    def __init__(self, clock: Clock, *, patience: float = 2.0, party: Callable[[K], str] = lambda key: "") -> None:
         self._clock = clock
         self._patience = patience
         # Waiting keys, and since when. A waiting key is in exactly one lane and never in _processing.
-        self._lanes: tuple[OrderedDict[K, float], ...] = tuple(OrderedDict() for _ in Priority)
+        self._lanes: tuple[Lane[K], ...] = tuple(Lane(party) for _ in Priority)
         # Keys with a worker: out of which lane, and the delay that was pending when it was taken.
         self._processing: dict[K, tuple[Priority, _Delay | None]] = {}
         # Keys added while with a worker: they go into a lane when that worker is done. A subset of _processing.
@@ -71,7 +72,7 @@ class Queue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that wait for a worker; delayed ones do not."""
-        return len(self._lanes[0]) + len(self._lanes[1])
+        return len(self._lanes[0].since) + len(self._lanes[1].since)
 
     def share(self, rush: Rush) -> None:
         """From now on the second lane rests while the rush lasts. To be called before the first key comes."""
@@ -120,15 +121,15 @@ class Queue(Generic[K]):
             self._ripen(now)
         first, second = self._lanes
         priority = Priority.FIRST
-        if second:
+        if second.since:
             chosen = self._next_lane(now)
             if chosen is None:
                 self._set_rest()
                 return None
             priority = chosen
-        elif not first:
+        elif not first.since:
             return None
-        key, since = self._lanes[priority].popitem(last=False)
+        key, since = self._lanes[priority].pop()
         self._last = priority
         self._processing[key] = (priority, self._delayed.pop(key, None) if self._delayed else None)
         return _tuple(Item, (key, priority, now - since))  # as Item(...) does, without a call in between
@@ -166,7 +167,7 @@ class Queue(Generic[K]):
 
     def _next_lane(self, now: float) -> Priority | None:
         """Whose turn it is while there are keys in the second lane."""
-        if not self._lanes[0]:
+        if not self._lanes[0].since:
             return None if self._resting(now) else Priority.SECOND
         if self._last is Priority.SECOND:
             return Priority.FIRST
@@ -176,7 +177,7 @@ class Queue(Generic[K]):
         """Whether the second lane has waited long enough. The hair is for timers that fire a rounding error early."""
         if self._hurried is not None and self._hurried():
             return True
-        return now - next(iter(self._lanes[1].values())) >= self._patience - 1e-9
+        return now - self._lanes[1].oldest >= self._patience - 1e-9
 
     def _resting(self, now: float) -> bool:
         """Whether the keys of the second lane have to wait because of others than this queue's first lane."""
@@ -187,35 +188,36 @@ class Queue(Generic[K]):
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
-        for _ in range(min(len(self._lanes[1]), len(self._takers))):
+        for _ in range(min(len(self._lanes[1].since), len(self._takers))):
             self._wake()
 
     def _on_rested(self) -> None:
         self._rest = None
-        if self._lanes[1] and self._resting(self._clock.monotonic()):  # another key is the oldest by now
+        if self._lanes[1].since and self._resting(self._clock.monotonic()):  # another key is the oldest by now
             self._set_rest()
         else:
             self._calmed()
 
     def _set_rest(self) -> None:
         if self._rest is None:
-            waits = next(iter(self._lanes[1].values())) + self._patience - self._clock.monotonic()
+            waits = self._lanes[1].oldest + self._patience - self._clock.monotonic()
             self._rest = self._clock.call_later(max(0.0, waits), self._on_rested)
 
     def _enter(self, key: K, priority: Priority) -> None:
         first, second = self._lanes
-        if key in first:
+        if key in first.since:
             return
         if priority is Priority.SECOND:
-            if key not in second:
-                second[key] = now = self._clock.monotonic()
+            if key not in second.since:
+                now = self._clock.monotonic()
+                second.put(key, now)
                 if self._resting(now):
                     self._set_rest()
                 elif self._takers:
                     self._wake()
             return
-        since = second.pop(key, None)
-        first[key] = self._clock.monotonic() if since is None else since
+        since = second.remove(key) if key in second.since else None
+        first.put(key, self._clock.monotonic() if since is None else since)
         if self._rush is not None:
             self._rush.began()
         if self._takers:

@@ -53,6 +53,20 @@ def test_first_lane_goes_first_and_a_raised_key_moves_up() -> None:
     assert [taken(queue) for _ in range(4)] == ["fast", "raised", "slow", None]
 
 
+def test_parties_take_turns_in_each_lane() -> None:
+    queue: Queue[str] = Queue(ManualClock(), party=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "b1", "c1", "b2"):
+        queue.add(key)
+    for key in ("d1", "d2", "e1"):
+        queue.add(key, Priority.SECOND)
+    queue.add("e1")  # moves up
+    assert [taken(queue) for _ in range(4)] == ["a1", "b1", "c1", "e1"]
+    queue.add("f1")
+    assert [taken(queue) for _ in range(6)] == ["a2", "b2", "f1", "a3", "d1", "d2"]
+    assert taken(queue) is None
+    assert len(queue) == 0
+
+
 def test_second_lane_gets_every_other_turn_once_it_waited_long() -> None:
     queue, clock = a_queue()
     for n in range(4):
