@@ -64,7 +64,24 @@ def _pooled(thread: threading.Thread) -> bool:
 
 
 def _children() -> set[int]:
-    return {child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
+    """Who is a child of this process, asked twice for each test: of the kernel's own lists where it keeps them, for a hundredth of a walk over all."""
+    try:
+        found = [pid for task in os.listdir("/proc/self/task") for pid in _children_of(task)]
+    except OSError:
+        found = [child.pid for child in psutil.Process().children()]
+    return {pid for pid in found if not _zombie(pid)}
+
+
+def _children_of(task: str) -> list[int]:
+    with open(f"/proc/self/task/{task}/children", encoding="ascii") as listed:
+        return [int(pid) for pid in listed.read().split()]
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _files() -> dict[int, str]:
@@ -96,6 +113,17 @@ class Executed:
     def pytest_sessionfinish(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.counts, sort_keys=True) + "\n")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What the collection makes, fifteen thousand tests and all that they import, stays: a look for garbage need not walk over it each time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from support.cluster import sandpool
+from support.forked_commands import prepared
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])
@@ -39,6 +41,12 @@ def test_the_index_names_every_page() -> None:
     index = ROOT / "docs/README.md"
     linked = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text())}
     assert [page for page in ROOT.glob("docs/**/*.md") if page != index and page not in linked] == []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def commands() -> Iterator[None]:
+    with prepared():
+        yield
 
 
 @cache

@@ -17,6 +17,7 @@ import msgspec
 from sandpool.assembly.data_dir import DataDir
 from sandpool.cli import http
 from sandpool.kube.nearby import Running
+from support.forked_commands import Prepared
 
 COMMAND = [sys.executable, "-m", "sandpool"]
 CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims"
@@ -24,7 +25,13 @@ CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxcla
 
 def sandpool(*arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
     """One run of the command; with `check`, a failure shows what it said."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False, **options)
+    if Prepared.now and Prepared.now.fits(options):
+        command = [*COMMAND, *arguments]
+        done = subprocess.CompletedProcess(command, *Prepared.now.run(arguments, 90, options))
+    else:
+        done = subprocess.run(
+            [*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False, **options
+        )
     if check and done.returncode != 0:
         raise AssertionError(
             f"sandpool {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"

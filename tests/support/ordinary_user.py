@@ -39,7 +39,7 @@ def readable_copy(home: Path, more: Sequence[str] = ()) -> Path:
     target.mkdir()
     for source in (*(site / name for name in (*NEEDED, *more)), Path(sandpool.__file__).parent, Path(__file__).parent):
         if source.is_dir():
-            shutil.copytree(source, target / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target / source.name)  # with what is compiled: times are copied, too
         elif source.exists():
             shutil.copy(source, target / source.name)
     for path in (target, *target.rglob("*")):

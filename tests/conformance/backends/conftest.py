@@ -93,6 +93,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         callspec = getattr(item, "callspec", None)
         name = getattr(item, "originalname", "")
-        ours = callspec is not None and Path(__file__).parent in item.path.parents
-        if ours and "gvisor" in callspec.params.values() and name not in OFTEN:
+        deeper = callspec is not None and "gvisor" in callspec.params.values() and name not in OFTEN
+        if deeper and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.long)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.cluster import CLAIMS, running_cluster, sandpool
+from support.cluster import CLAIMS, Cluster, running_cluster, sandpool
 
 
 def test_backup_and_restore_while_it_runs(tmp_path: Path) -> None:
@@ -51,25 +52,33 @@ def test_a_backup_moves_to_another_machine(tmp_path: Path) -> None:
         assert two.claims().keys() == {"traveller"}
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all that must leave it as it is."""
+    with running_cluster(tmp_path_factory.mktemp("untouched") / "data", "--backend", "none") as cluster:
+        cluster.create_claim("kept")
+        yield cluster
+
+
 @pytest.mark.parametrize("content", [None, b"", b"not a database, but long enough to look like a file of something"])
-def test_what_is_no_backup_is_refused_and_nothing_changes(tmp_path: Path, content: bytes | None) -> None:
+def test_what_is_no_backup_is_refused_and_nothing_changes(
+    untouched: Cluster, tmp_path: Path, content: bytes | None
+) -> None:
     file = tmp_path / "backup.db"
     if content is not None:
         file.write_bytes(content)
-    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
-        cluster.create_claim("kept")
-        refused = sandpool("restore", str(file), *cluster.flag, check=False)
-        assert refused.returncode == 1
-        assert str(file) in refused.stderr
-        assert "Traceback" not in refused.stderr
-        assert cluster.claims().keys() == {"kept"}
+    before = untouched.claims()
+    refused = sandpool("restore", str(file), *untouched.flag, check=False)
+    assert refused.returncode == 1
+    assert str(file) in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert untouched.claims() == before
 
 
-def test_a_backup_never_overwrites_a_file(tmp_path: Path) -> None:
+def test_a_backup_never_overwrites_a_file(untouched: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "precious"
     file.write_text("keep me")
-    with running_cluster(tmp_path / "data", "--backend", "none") as cluster:
-        refused = sandpool("backup", str(file), *cluster.flag, check=False)
+    refused = sandpool("backup", str(file), *untouched.flag, check=False)
     assert refused.returncode == 1
     assert "already exists" in refused.stderr
     assert file.read_text() == "keep me"

@@ -49,9 +49,8 @@ def fuzz(cluster: Cluster, document: str, examples: int, tmp_path: Path) -> None
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("document", DOCUMENTS[1:3])
-def test_ours_briefly(cluster: Cluster, document: str, tmp_path: Path) -> None:
-    fuzz(cluster, document, 5, tmp_path)
+def test_claims_and_pools_briefly(cluster: Cluster, tmp_path: Path) -> None:
+    fuzz(cluster, "apis/extensions.agents.x-k8s.io/v1beta1", 5, tmp_path)
 
 
 @pytest.mark.long

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,7 @@ from sandpool.local.errors import NodeError
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.places import Places
 from sandpool.loop.clock import SystemClock
+from support.hasty_clock import Hasty
 from support.image_files import file, make_image
 from support.image_store import image_store, layers
 from support.small_registry import SmallRegistry, small_registry
@@ -78,14 +82,14 @@ async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path:
         small_registry() as registry,
         image_store(tmp_path / "i", ImageOptions(registries=ALLOWED, pulls=4)) as store,
     ):
-        tenants = ["greedy", "greedy", "greedy", "second"]
-        taken = [
-            asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=tenant))
-            for n, tenant in enumerate(tenants)
-        ]
+        taken = []
         async with asyncio.timeout(30):
-            while len(asked) < 4:
-                await asyncio.sleep(0.01)
+            for n, tenant in enumerate(
+                ["greedy", "greedy", "greedy", "second"]
+            ):  # one after the other: the newest counts
+                taken.append(asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=tenant)))
+                while len(asked) <= n:
+                    await asyncio.sleep(0.01)
             await store.take(offer(registry), holder="m", tenant="modest")
             with pytest.raises(NodeError, match="gave way to another namespace's"):
                 await taken[2]
@@ -97,9 +101,37 @@ async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path:
         assert not store._places._taken
 
 
+async def test_slow_pulls_of_many_tenants_give_way_to_one_that_has_nothing(tmp_path: Path) -> None:
+    """Nobody has more than the others, and all places are taken: a registry that says nothing must not keep one."""
+    options = ImageOptions(registries=ALLOWED, pulls=3, silence=600.0, patience=600.0)
+    async with (
+        silent() as (nobody, asked),
+        small_registry() as registry,
+        image_store(tmp_path / "i", options, Hasty()) as store,
+        asyncio.timeout(60),
+    ):
+        taken = [
+            asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=f"slow-{n}")) for n in range(3)
+        ]
+        while len(asked) < 3:
+            await asyncio.sleep(0.01)
+        for n in range(3):
+            await store.take(offer(registry), holder=f"m{n}", tenant=f"modest-{n}")
+        gone = [task for task in taken if task.done()]
+        assert len(gone) == 1, "no more than needed"
+        with pytest.raises(
+            NodeError, match="gave way to another namespace's, because all places are taken and this one is too slow"
+        ):
+            await gone[0]
+        for task in taken:
+            task.cancel()
+        await asyncio.wait(taken)
+        assert not store._places.shares.held
+
+
 async def test_layers_of_one_tenant_are_not_all_that_is_unpacked() -> None:
     """And of two who have all places, the one with more gives way to a third."""
-    places, order = Places(ImageOptions().unpackers), list[str]()
+    places, order = Places(ImageOptions().unpackers, SystemClock()), list[str]()
 
     async def unpack(tenant: str) -> None:
         async with places.one(tenant, order.append):
@@ -121,7 +153,7 @@ async def test_layers_of_one_tenant_are_not_all_that_is_unpacked() -> None:
 
 
 async def test_who_is_not_wanted_any_more_while_it_gives_way_is_cancelled() -> None:
-    places = Places(2)
+    places = Places(2, SystemClock())
 
     async def hold(tenant: str) -> None:
         async with places.one(tenant, lambda words: None):
@@ -129,7 +161,7 @@ async def test_who_is_not_wanted_any_more_while_it_gives_way_is_cancelled() -> N
 
     first, second = asyncio.create_task(hold("a")), asyncio.create_task(hold("b"))
     await asyncio.sleep(0)
-    places._leaving.add(second)
+    places._leaving[second] = "it must"
     second.cancel()
     second.cancel()
     await asyncio.wait((second,))
@@ -169,3 +201,39 @@ async def test_pulls_leave_room_on_the_disk(tmp_path: Path, left: int) -> None:
         with pytest.raises(NodeError, match="no space is left for it"):
             await store.take(offer(registry, bomb), holder="a")
     assert layers(tmp_path / "i") == []
+
+
+async def test_names_that_never_answer_keep_nobody_from_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of the event loop, of which there are few, also find images that are here, and measure disks."""
+    answer, asked, original = threading.Event(), list[str](), socket.getaddrinfo
+
+    def lookup(host: Any, *arguments: Any, **more: Any) -> Any:
+        if not str(host).endswith(".example"):
+            return original(host, *arguments, **more)
+        asked.append(host)
+        answer.wait()
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    number = (os.cpu_count() or 1) + 4
+    options = ImageOptions(registries=(*ALLOWED, "public"), pulls=2 * number, attempts=1)
+    async with small_registry() as registry, image_store(tmp_path / "i", options) as store:
+        name = offer(registry)
+        await store.take(name, holder="m", tenant="modest")
+        greedy = [
+            asyncio.create_task(store.take(f"r{n}.example/tool:1", holder=f"g{n}", tenant="greedy"))
+            for n in range(number)
+        ]
+        try:
+            async with asyncio.timeout(30):
+                while len(asked) < number:
+                    await asyncio.sleep(0.01)
+            modest = asyncio.create_task(store.take(name, holder="again", tenant="modest"))
+            done, _ = await asyncio.wait({modest}, timeout=30)
+        finally:
+            answer.set()
+        await modest
+        assert done
+        assert {type(each) for each in await asyncio.gather(*greedy, return_exceptions=True)} == {NodeError}

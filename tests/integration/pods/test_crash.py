@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -44,7 +45,14 @@ def started(folder: Path) -> list[psutil.Process]:
                 found.append(process)
         except psutil.Error:
             continue
-    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in found if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture
@@ -58,7 +66,12 @@ def victim(tmp_path: Path) -> subprocess.Popen[bytes]:
 
 
 def supervisors(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [process for process in processes if "supervisor.py" in " ".join(process.cmdline())]
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # some end by themselves meanwhile
+            if "supervisor.py" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 async def gone_by_themselves(folder: Path) -> None:

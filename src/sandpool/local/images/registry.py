@@ -26,6 +26,7 @@ from sandpool.local.images.errors import Broken, NotAllowed, pull_error
 from sandpool.local.images.lines import Lines, OutOfReach
 from sandpool.local.images.manifest import ACCEPT
 from sandpool.local.images.options import LARGE, ImageOptions
+from sandpool.local.images.pace import Place
 from sandpool.local.images.port import Credential
 from sandpool.local.images.reference import Name, loopback
 
@@ -100,16 +101,19 @@ class Registry:
                 piece = await response.content.readany()
             if not piece:
                 return
-            self._lines.meter.taken(len(piece))
+            self._lines.taken(len(piece))
             yield piece
 
     async def _read(self, response: aiohttp.ClientResponse, most: int) -> bytes | None:
         """The whole body; None if it is longer."""
         content = bytearray()
-        async with AsyncExitStack() as place:
+        place: Place | None = None
+        async with AsyncExitStack() as stack:
             async for piece in self._pieces(response):
                 if len(content) <= LARGE < len(content) + len(piece):
-                    await place.enter_async_context(self._lines.large)
+                    place = await stack.enter_async_context(self._lines.large())
+                if place is not None:
+                    place.got(len(piece))
                 content += piece
                 if len(content) > most:
                     return None
@@ -260,13 +264,20 @@ class Registry:
         raise pull_error(str(self._name), f"{registry} answered {response.status} to the request for {what}")
 
 
+class _Granted(msgspec.Struct):
+    """What a token service answers, as far as it is known: of a megabyte that somebody wrote to hurt, everything would be fifty."""
+
+    token: str | None = None
+    access_token: str | None = None
+
+
 def _token_of(content: bytes | None) -> str:
     try:
-        answer = msgspec.json.decode(content or b"")
-        token = answer.get("token") or answer.get("access_token")
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        granted = msgspec.json.decode(content or b"", type=_Granted)
+        token = granted.token or granted.access_token
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         token = None
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+    if not token or not token.isascii() or not token.isprintable():
         raise NotAllowed("its token service sent no token")
     return token
 

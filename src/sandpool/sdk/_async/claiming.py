@@ -27,7 +27,7 @@ from sandpool.sdk._async.cluster import Cluster, Object
 from sandpool.sdk._async.news import Letters, News
 from sandpool.sdk._async.transport import sleep, surely
 from sandpool.sdk.api_paths import claims, pools
-from sandpool.sdk.claims import failure, ours, ready, waiting_for
+from sandpool.sdk.claims import checked, failure, ours, ready, waiting_for
 from sandpool.sdk.deadline import after
 from sandpool.sdk.errors import ClaimDeleted, ClaimFailed, ClaimTimeout, Denied, PoolNotFound, TimedOut
 
@@ -144,7 +144,7 @@ async def _judged(cluster: Cluster, claim: Object, wish: Wish) -> bool:
 
 async def _present(cluster: Cluster, wish: Wish) -> Object:
     try:
-        return await cluster.get(claims(wish.namespace, wish.name))
+        return checked(await cluster.get(claims(wish.namespace, wish.name)))
     except NotFound:
         raise ClaimDeleted(f"{wish} was deleted while it was waited for", f"{wish.namespace}/{wish.name}") from None
 
@@ -183,7 +183,7 @@ async def _taken_in(cluster: Cluster, wish: Wish, deadline: float) -> Object:
 async def _create(cluster: Cluster, wish: Wish) -> Object:
     try:
         # It ends even if this is cancelled: only then can be told whether there is a claim to delete.
-        return await surely(cluster.create(claims(wish.namespace), wish.body, wish.timeout, ONCE))
+        return checked(await surely(cluster.create(claims(wish.namespace), wish.body, wish.timeout, ONCE)))
     except AlreadyExists:
         key = f"{wish.namespace}/{wish.name}"
         message = f"{wish} exists already: choose another name, or use it (Sandbox.attach({wish.name!r}), `sandpool exec {wish.name}`)"
