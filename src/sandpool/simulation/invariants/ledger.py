@@ -9,6 +9,7 @@ from typing import Any
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
+from sandpool.model.labels import SANDBOX_NAME
 from sandpool.model.metadata import Key, OwnerReference, Revision, Uid
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
@@ -29,6 +30,7 @@ class Ledger:
         self.ever_held: dict[Uid, dict[str, None]] = {}  # by claim: the names of all that it ever controlled
         self.makers: dict[Uid, str] = {}  # of sandboxes
         self.born: dict[Uid, Revision] = {}
+        self.namers: dict[Uid, str] = {}  # of claims: who said last, in an annotation, which sandbox they get
         self.givers: dict[Uid, str] = {}  # who gave a sandbox to the claim that has it
         self.ripe: dict[Uid, None] = {}  # sandboxes that were ready, or ended, at some time
         self.edited: dict[Uid, float] = {}  # when the spec of a claim was last changed
@@ -41,6 +43,8 @@ class Ledger:
             self._enter_other(step, self.claims)
             if step.old is not None and step.old.metadata.generation != step.object.metadata.generation:
                 self.edited[step.object.metadata.uid] = step.at
+            if step.new is not None and _named(step.new) != _named(step.old):
+                self.namers[step.new.metadata.uid] = step.author.name
         elif step.resource is POOLS:
             self._enter_other(step, self.pools)
 
@@ -98,3 +102,7 @@ def owner_of(sandbox: Sandbox | None, kind: str) -> OwnerReference | None:
     """The controlling owner, if it is of that kind."""
     owner = sandbox.metadata.controller if sandbox is not None else None
     return owner if owner is not None and owner.kind == kind else None
+
+
+def _named(claim: SandboxClaim | None) -> str:
+    return "" if claim is None else claim.metadata.annotations.get(SANDBOX_NAME, "")

@@ -7,7 +7,6 @@ ready. What a pool makes does not rest while claims wait for it. A sandbox that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sandpool.controllers.assigner.facts import Claimant, Member, Woken
@@ -15,6 +14,7 @@ from sandpool.loop.queue import Item, Priority
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.expiry import claim_end, expired
+from sandpool.model.labels import CONTROLLER_FIRST_OBSERVED_AT
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
@@ -96,22 +96,25 @@ class Order:
         if pool is None or (mine is not None and mine.metadata.uid != claimant.uid):
             return
         since = self._heard.get(claimant.uid, self._now())
-        created = None if mine is None else mine.metadata.creation_timestamp
         for other in made.caches.claims:
             key = Key(other.metadata.namespace, other.spec.warm_pool_ref.name)
             if key != pool.metadata.key or other.metadata.uid == claimant.uid:
                 continue
-            if self._before(other, since, created) and self._could_be_served(other, lasting=pool.spec.replicas > 0):
+            if self._before(other, since, mine) and self._could_be_served(other, lasting=pool.spec.replicas > 0):
                 self._violated(
                     f"order: {self._leader.name} gives claim {claimant.key} sandbox {member.key} of pool {key} while claim "
                     f"{other.metadata.key}, which is older, waits"
                 )
 
-    def _before(self, other: SandboxClaim, since: float, created: datetime | None) -> bool:
+    def _before(self, other: SandboxClaim, since: float, mine: SandboxClaim | None) -> bool:
+        """Of two that were made in the same second, what an earlier leader noted decides; without that, who was heard of first."""
         heard, made = self._heard[other.metadata.uid], other.metadata.creation_timestamp
         if heard > since or made is None:
             return False
-        return made < created if created is not None and heard == since else created is None or made <= created
+        created = None if mine is None else mine.metadata.creation_timestamp
+        if mine is None or created is None or made != created:
+            return created is None or made < created
+        return heard < since and not mine.metadata.annotations.get(CONTROLLER_FIRST_OBSERVED_AT)
 
     def _could_be_served(self, claim: SandboxClaim, *, lasting: bool) -> bool:
         """`lasting`: the pool wants members. Of one that does not, who has begun to start cold need not wait for any."""

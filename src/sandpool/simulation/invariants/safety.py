@@ -155,14 +155,16 @@ def cold_when_ready(ledger: Ledger, step: Step) -> Iterator[str]:
 
 
 def named_before_ready(ledger: Ledger, step: Step) -> Iterator[str]:
-    """A claim is said to be Ready only once its annotations say which sandbox it has, and when it was first seen."""
+    """A claim is said to be Ready only once its annotations say which sandbox it has, and when it was first seen. If two leaders serve it
+    at once, the annotations may name what the other one wanted for a moment: no lock can prevent that, and it is put right."""
     if step.resource is not CLAIMS or step.new is None or step.author.controller != "claim" or _ready(step.old):
         return
     claim: SandboxClaim = step.new
     if not _ready(claim):
         return
     told, shown = claim.metadata.annotations, _shown(claim)
-    if told.get(SANDBOX_NAME) != shown or not told.get(CONTROLLER_FIRST_OBSERVED_AT):
+    mine = ledger.namers.get(claim.metadata.uid, step.author.name) == step.author.name
+    if (told.get(SANDBOX_NAME) != shown and mine) or not told.get(CONTROLLER_FIRST_OBSERVED_AT):
         yield (
             f"annotations: claim {claim.metadata.key} is Ready with sandbox {shown}, says {step.author}; its annotations say "
             f"{told.get(SANDBOX_NAME, 'none')}, first seen {told.get(CONTROLLER_FIRST_OBSERVED_AT, 'never')}"
