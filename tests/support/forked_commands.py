@@ -75,12 +75,16 @@ class Prepared:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    Prepared.now = Prepared()
+    """For as long as the first who asks needs it; others share it meanwhile."""
+    if Prepared.now is not None:
+        yield
+        return
+    made = Prepared.now = Prepared()
     try:
         yield
     finally:
-        Prepared.now.close()
         Prepared.now = None
+        made.close()
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
