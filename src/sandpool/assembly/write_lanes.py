@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sandpool.kube.lanes import Lane, LaneGate
 from sandpool.kube.pacing import Pacer
-from sandpool.model.kinds import SANDBOXES
+from sandpool.model.kinds import POOLS, SANDBOXES
 from sandpool.model.resource import Resource
 from sandpool.telemetry import families
 from sandpool.telemetry.families import Family, Values
@@ -20,10 +20,11 @@ _NAMES: Final = {lane: lane.name.lower() for lane in Lane}
 
 
 def lane_of_write(lane: Lane, verb: str, resource: Resource[Any]) -> Lane:
-    """From the lane of the reconcile: of refill only what makes members, not the marks, annotations and counts that follow."""
+    """From the lane of the reconcile: of refill only what makes members, not the marks and annotations that follow. What a pool says of itself is
+    part of it: there is at most one such write a second, and until it is done the pool makes no more members."""
     if verb == "delete":
         return Lane.CLEANUP
-    if lane is Lane.REFILL and verb != "create" and resource != SANDBOXES:
+    if lane is Lane.REFILL and verb != "create" and resource not in (SANDBOXES, POOLS):
         return Lane.STATUS
     return lane
 

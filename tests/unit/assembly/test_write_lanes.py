@@ -25,7 +25,7 @@ from sandpool.telemetry import families
         (Lane.REFILL, "create", PODS, Lane.REFILL),
         (Lane.REFILL, "create", SERVICES, Lane.REFILL),
         (Lane.REFILL, "patch_status", SANDBOXES, Lane.REFILL),  # a member is Ready
-        (Lane.REFILL, "patch_status", POOLS, Lane.STATUS),
+        (Lane.REFILL, "patch_status", POOLS, Lane.REFILL),  # the pool makes nothing before it is done
         (Lane.REFILL, "patch", CLAIMS, Lane.STATUS),
         (Lane.REFILL, "patch", PODS, Lane.STATUS),  # the marks of a claimed pod
         (Lane.STATUS, "create", EVENTS, Lane.STATUS),

@@ -16,7 +16,8 @@ def test_what_is_not_said_is_what_objects_have_anyway() -> None:
     assert ShareFlags().limits() == HoldingLimits()
     chosen = ShareFlags(max_sandboxes=5, max_objects=7, max_stored_bytes="2Gi")
     assert chosen.limits() == HoldingLimits(sandboxes=5, objects=7, size=2 << 30)
-    assert chosen.arguments() == ["--max-sandboxes=5", "--max-objects=7", "--max-stored-bytes=2Gi"]
+    held = ["--max-sandboxes=5", "--max-objects=7", "--max-stored-bytes=2Gi"]
+    assert chosen.arguments() == [*held, "--max-waiting-claims=10000", "--max-wait=60"]
 
 
 @pytest.mark.parametrize(

@@ -107,11 +107,19 @@ class House:
 
     def begin(self, now: float) -> Claimant | None:
         """The oldest claim that no member is coming for, if a sandbox of its own is the sooner way: it begins one."""
+        if self._refilling:
+            return None
         line, found = self.line, self.line.waits(self._spoken_for(now))
         if found is None or not cold_is_sooner(self.situation(now), line.place(found.uid) or 0):
             return None
         line.put(found.uid, State.BEGUN, self.tempo.begin(now))
         return found
+
+    @property
+    def _refilling(self) -> bool:
+        """Whether the pool, which has shown that it can, has not even begun all members that it wants. Then whoever has to make them is the limit, and a
+        cold start would take the turn of a member that somebody older waits for."""
+        return self.prompt and self.tempo.took is not None and len(self.members) - self.reserved < self.wanted
 
     def why_cold(self, claim: Uid, now: float) -> Why:
         """Why a claim that is in line begins a sandbox of its own."""

@@ -16,6 +16,7 @@ from sandpool.loop.cache import Cache
 from sandpool.loop.shares import Shares
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find
+from sandpool.model.metadata import Uid
 from sandpool.model.reasons import Reason, Type
 
 SOONEST: Final = 1
@@ -40,10 +41,10 @@ class Backlog:
     def __init__(self, claims: Cache[SandboxClaim], bounds: Bounds = Bounds()) -> None:
         self.bounds = bounds
         self.waiting = Shares(bounds.waiting)
-        self._free_at = 0.0  # when all who were turned away should have come back
+        self._free_at: dict[Uid, float] = {}  # by pool: when all who were turned away should have come back
         claims.subscribe(self._step)
 
-    def busy(self, namespace: str, outlook: Outlook, now: float) -> Busy | None:
+    def busy(self, namespace: str, pool: Uid, outlook: Outlook, now: float) -> Busy | None:
         """Why a claim that no member is ready for cannot be taken in now; None: it can. `now` is a monotonic time."""
         wait = outlook.expected or 0.0  # what nobody can say is no reason
         if wait > self.bounds.wait:
@@ -54,13 +55,16 @@ class Backlog:
             why = f"{self.waiting.holds(namespace)} claims of namespace {namespace} wait for a sandbox, of {self.waiting.used} in all"
         else:
             return None
-        return Busy(self._come_back(wait - self.bounds.wait, outlook.rate, now), why)
+        return Busy(self._come_back(pool, wait - self.bounds.wait, outlook.rate, now), why)
 
-    def _come_back(self, over: float, rate: float, now: float) -> int:
+    def _come_back(self, pool: Uid, over: float, rate: float, now: float) -> int:
         """Seconds until a place is expected to be free for one more who was turned away."""
         step = 1.0 / rate if rate > 0.0 else float(LATEST)
-        self._free_at = min(max(max(self._free_at, now) + step, now + over), now + LATEST)
-        return max(SOONEST, min(LATEST, math.ceil(self._free_at - now)))
+        if pool not in self._free_at:
+            self._free_at = {each: at for each, at in self._free_at.items() if at > now}
+        free_at = min(max(max(self._free_at.get(pool, now), now) + step, now + over), now + LATEST)
+        self._free_at[pool] = free_at
+        return max(SOONEST, min(LATEST, math.ceil(free_at - now)))
 
     def _step(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
         before, after = old is not None and waits(old), new is not None and waits(new)

@@ -141,8 +141,8 @@ class ClaimController:
         """These claims should ask the assigner again."""
         for claimant in woken:
             notes = self._memory.find(claimant.uid)
-            if notes is not None and notes.telling is not None:
-                notes.telling.cancel()
+            if notes is not None:
+                notes.called()
             self.loop.wake(claimant.key, "assigner")
 
     def audit(self) -> None:

@@ -48,6 +48,11 @@ class Notes:
     tidy_at: float | None = None  # when what it started in vain may be removed
     at_work: bool = False  # a reconcile is under way, and will clear up itself
 
+    def called(self) -> None:
+        """There is something to be done for the claim: that it waits need not be told any more."""
+        if self.telling is not None:
+            self.telling.cancel()
+
 
 class Memory:
     def __init__(self, now: Callable[[], datetime]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member
+from sandpool.controllers.assigner.forecast import Outlook
 from sandpool.controllers.claim.annotations import naming
 from sandpool.controllers.claim.backlog import Backlog
 from sandpool.controllers.claim.binding import as_json, bound_status
@@ -108,7 +109,9 @@ class Outright:
         uid = Uid("") if pool is None else pool.metadata.uid
         if self._assigner.counts(uid).ready:
             return None  # nobody waits before it, or that one would have the member
-        return self.backlog.busy(claim.metadata.namespace, self._assigner.outlook(uid), self._clock.monotonic())
+        # One that starts a sandbox of its own in any case waits for no member: only the number of those that wait counts.
+        outlook = Outlook() if claim.spec.customised else self._assigner.outlook(uid)
+        return self.backlog.busy(claim.metadata.namespace, uid, outlook, self._clock.monotonic())
 
     def _granted(self, claim: SandboxClaim, member: Member, why: str, now: datetime) -> _Granted | None:
         sandbox = self._observer.as_member(member)

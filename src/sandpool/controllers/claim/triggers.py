@@ -127,6 +127,8 @@ class Triggers:
             if notes is None or not _expected(notes, new):
                 self.loop.wake(key, "new sandbox")
         elif old is not None and decisive(old) != decisive(new):
+            if (notes := self.memory.find(claim.metadata.uid)) is not None:
+                notes.called()
             self.loop.wake(key, Sandbox.kind)
         elif old is not None and remark(old) != remark(new):
             self.loop.wake(key, Sandbox.kind, after=self.options.moment)

@@ -116,7 +116,8 @@ class Work:
                 await self._look(name, view)
                 return None
             case Bind(sandbox):
-                return await self._bind(view.claim, sandbox)
+                with lane_of(Lane.CLAIMS):
+                    return await self._bind(view.claim, sandbox)
         self._forget(view.claim)  # from here on it needs nothing from a pool
         match step:
             case Keep(sandbox):
@@ -166,7 +167,8 @@ class Work:
                     return await self._start(view, pool, why)
             case Cold(why):
                 if why is Why.NO_POOL:
-                    return await self._bind(claim, starting)
+                    with lane_of(Lane.CLAIMS):
+                        return await self._bind(claim, starting)
                 return await self._rest(view, *_progress(starting, of))
 
     async def _take(self, view: ClaimView, member: Member, starting: Sandbox | None) -> Done | None:

@@ -354,3 +354,25 @@ def test_a_member_may_be_heard_of_when_its_pool_is_not_known_any_more() -> None:
     assigner.drop_pool(POOL)
     assigner.drop_member(Uid("w"))
     assert assigner.empty
+
+
+def test_no_cold_start_overtakes_members_that_a_pool_has_yet_to_make() -> None:
+    """The pool was filled fast, so that many starts at once seem bearable; now whoever makes members is behind."""
+    now = 0.0
+    assigner = Assigner(lambda: now)
+    assigner.measuring = True
+    assigner.put_pool(a_pool(replicas=40))
+    for number in range(40):
+        assigner.put_member(a_member(f"m{number}", ready=False))
+    now = 1.0
+    for number in range(40):
+        now += 0.005
+        assigner.put_member(a_member(f"m{number}"))
+    now += 5.0
+    for number in range(40):
+        taken(ask(assigner, f"c{number}"))
+        assigner.commit(Uid(f"c{number}"))
+    assert all(isinstance(ask(assigner, f"c{number}"), Wait) for number in range(40, 100))
+    woken = [assigner.put_member(a_member(f"m{number}", ready=False)) for number in range(40, 80)]
+    assert not any(woken[:-1])
+    assert woken[-1][0] == a_claim("c80"), "all are begun, and the first for whom none of them is may try"

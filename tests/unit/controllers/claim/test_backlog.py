@@ -11,11 +11,13 @@ from sandpool.controllers.claim.backlog import LATEST, Backlog, Bounds
 from sandpool.loop.cache import Cache
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS
-from sandpool.model.metadata import Revision
+from sandpool.model.metadata import Revision, Uid
 from support.claim_parts import a_claim, condition
 
 MISSING = condition(status="False", reason="SandboxMissing")
 STEADY = Outlook(rate=10.0, expected=5.0)
+
+POOL = Uid("pool")
 
 
 class Desk:
@@ -83,25 +85,25 @@ def test_what_was_there_when_we_came_waits_too() -> None:
 def test_beyond_the_count_nobody_joins_and_others_keep_a_share() -> None:
     desk = Desk(Bounds(waiting=90))
     desk.fill(80)
-    busy = desk.backlog.busy("default", STEADY, 100.0)
+    busy = desk.backlog.busy("default", POOL, STEADY, 100.0)
     assert busy is not None
     assert "80 claims of namespace default wait" in busy.why
-    assert desk.backlog.busy("another", STEADY, 100.0) is None, "what one namespace fills is not all there is"
+    assert desk.backlog.busy("another", POOL, STEADY, 100.0) is None, "what one namespace fills is not all there is"
     desk.put("c0", conditions=[condition()], sandbox={"name": "s"})
-    assert desk.backlog.busy("default", STEADY, 100.0) is None, "a place is free"
+    assert desk.backlog.busy("default", POOL, STEADY, 100.0) is None, "a place is free"
 
 
 def test_beyond_the_expected_wait_nobody_joins() -> None:
     desk = Desk(Bounds(wait=60.0))
-    assert desk.backlog.busy("default", Outlook(rate=10.0, expected=60.0), 0.0) is None
-    busy = desk.backlog.busy("default", Outlook(rate=10.0, expected=72.3), 0.0)
+    assert desk.backlog.busy("default", POOL, Outlook(rate=10.0, expected=60.0), 0.0) is None
+    busy = desk.backlog.busy("default", POOL, Outlook(rate=10.0, expected=72.3), 0.0)
     assert busy is not None
     assert busy.retry_after == 13, "when the wait is expected to be short enough again"
     assert "wait 73 s, and may wait 60 s" in busy.why
 
 
 def test_what_nobody_can_say_is_no_reason() -> None:
-    assert Desk().backlog.busy("default", Outlook(expected=None), 0.0) is None
+    assert Desk().backlog.busy("default", POOL, Outlook(expected=None), 0.0) is None
 
 
 def test_those_who_are_turned_away_come_back_one_after_another() -> None:
@@ -111,7 +113,7 @@ def test_those_who_are_turned_away_come_back_one_after_another() -> None:
     desk.put("b", "another")
 
     def told(now: float) -> int:
-        busy = desk.backlog.busy("default", Outlook(rate=2.0, expected=1.0), now)
+        busy = desk.backlog.busy("default", POOL, Outlook(rate=2.0, expected=1.0), now)
         assert busy is not None
         return busy.retry_after
 
@@ -121,11 +123,22 @@ def test_those_who_are_turned_away_come_back_one_after_another() -> None:
     assert told(1000.0) == 1, "long after, nobody is waited for"
 
 
+def test_those_of_a_slow_pool_do_not_put_off_those_of_others() -> None:
+    desk = Desk(Bounds(waiting=1))
+    desk.put("a")
+    desk.put("b", "another")
+    slow = desk.backlog.busy("default", Uid("slow"), Outlook(), 0.0)
+    quick = desk.backlog.busy("default", POOL, Outlook(rate=2.0, expected=1.0), 0.0)
+    assert slow is not None
+    assert quick is not None
+    assert (slow.retry_after, quick.retry_after) == (LATEST, 1)
+
+
 def test_an_unknown_rate_says_the_latest() -> None:
     desk = Desk(Bounds(waiting=1))
     desk.put("a")
     desk.put("b", "another")
-    busy = desk.backlog.busy("default", Outlook(), 0.0)
+    busy = desk.backlog.busy("default", POOL, Outlook(), 0.0)
     assert busy is not None
     assert busy.retry_after == LATEST
 
