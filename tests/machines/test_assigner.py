@@ -374,7 +374,7 @@ class AssignerMachine(RuleBasedStateMachine):
         assert self.assigner.empty, "something is kept of what is gone"
 
 
-AssignerMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
+AssignerMachine.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
 TestAssigner = AssignerMachine.TestCase
 
 
