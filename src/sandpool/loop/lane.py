@@ -48,6 +48,10 @@ class Lane(Generic[K]):
             self._turns.move_to_end(party)
         return key, self.since.pop(key)
 
+    def lead(self, key: K) -> None:
+        """The key, which is here, is the next of its party."""
+        self._turns[self._party(key)].move_to_end(key, last=False)
+
     def remove(self, key: K) -> float:
         """Takes a key out that is here, and says since when it has waited."""
         party = self._party(key)

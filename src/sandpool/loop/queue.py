@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
@@ -97,6 +97,13 @@ class Queue(Generic[K]):
             self._dirty[key] = min(priority, self._dirty.get(key, priority))
         else:
             self._enter(key, priority)
+
+    def lead(self, keys: Sequence[K]) -> None:
+        """Of those that wait in the first lane these come next, in this order, whoever woke them when."""
+        first = self._lanes[Priority.FIRST]
+        for key in reversed(keys):
+            if key in first.since:
+                first.lead(key)
 
     async def take(self) -> Item[K] | None:
         """The next key; None once the queue is shut down and nothing waits any more."""

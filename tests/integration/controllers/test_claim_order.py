@@ -100,6 +100,22 @@ async def test_a_new_leader_serves_whoever_it_finds_waiting_in_order() -> None:
             assert life.repairs == 0
 
 
+async def test_a_new_leader_that_finds_members_for_all_gives_them_away_in_order() -> None:
+    """Not in the order in which it hears of the claims, which is that of their names."""
+    async with a_cluster() as api:
+        world = World(api)
+        await world.furnish(3, replicas=3)
+        for name in ("z", "y", "x"):
+            await world.claim(name)
+            await asyncio.sleep(2)
+        async with a_life(api) as life:
+            await life.settle(1)
+            taken = [await life.sandbox(await life.has(name)) for name in ("z", "y", "x")]
+            revisions = [one.metadata.revision for one in taken if one is not None]
+            assert revisions == sorted(revisions)
+            assert len(revisions) == 3
+
+
 async def test_a_leader_that_finds_a_cold_start_and_a_member_of_one_claim_shows_the_member() -> None:
     """Its predecessor ended between the transfer and the binding."""
     async with a_cluster() as api:

@@ -53,6 +53,15 @@ def test_first_lane_goes_first_and_a_raised_key_moves_up() -> None:
     assert [taken(queue) for _ in range(4)] == ["fast", "raised", "slow", None]
 
 
+def test_those_that_lead_come_in_the_order_that_is_said() -> None:
+    queue, _ = a_queue()
+    for key in "abcd":
+        queue.add(key)
+    queue.add("later", Priority.SECOND)
+    queue.lead(["d", "later", "unknown", "b"])
+    assert [taken(queue) for _ in range(6)] == ["d", "b", "a", "c", "later", None]
+
+
 def test_parties_take_turns_in_each_lane() -> None:
     queue: Queue[str] = Queue(ManualClock(), party=lambda key: key[0])
     for key in ("a1", "a2", "a3", "b1", "c1", "b2"):

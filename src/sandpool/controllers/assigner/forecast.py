@@ -20,6 +20,7 @@ class Situation:
     rate: float  # starts that ended well a second, of late
     bearable: float  # starts at once
     prompt: bool = True  # the pool makes new members as soon as others are taken
+    pressed: bool = False  # somebody has waited as long as the rate is measured over: it is all that there is
 
     @property
     def coming(self) -> int:
@@ -60,6 +61,15 @@ def turn(situation: Situation, place: int) -> float | None:
     return (place + 1) / situation.pace if situation.pace else None
 
 
+def expected(situation: Situation, place: int) -> float | None:
+    """What a claim at this place is told: as `turn`, but by what was served where the pool has been at its limit for long, wherever that lies. A start
+    that has to wait for its turn at the server looks short."""
+    due = turn(situation, place)
+    if due is None or not situation.pressed or not situation.rate:
+        return due
+    return max(due, (place + 1) / situation.rate)
+
+
 def cold_is_sooner(situation: Situation, place: int) -> bool:
     """For a claim at this place that no member is coming for. A pool of none has none to wait for."""
     if not situation.replicas:
@@ -72,5 +82,4 @@ def cold_is_sooner(situation: Situation, place: int) -> bool:
 
 def served_in(situation: Situation, place: int) -> float | None:
     """Seconds until a claim that came now would be served, by a member or by a sandbox of its own; None: nobody can say."""
-    due = turn(situation, place)
-    return situation.took if cold_is_sooner(situation, place) else due
+    return situation.took if cold_is_sooner(situation, place) else expected(situation, place)

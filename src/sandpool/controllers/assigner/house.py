@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sandpool.controllers.assigner.facts import Claimant, Counts, Member, Pool, Standing, Why
-from sandpool.controllers.assigner.forecast import Outlook, Situation, cold_is_sooner, served_in, turn
+from sandpool.controllers.assigner.forecast import Outlook, Situation, cold_is_sooner, expected, served_in
 from sandpool.controllers.assigner.line import Line, State
 from sandpool.controllers.assigner.shelf import Shelf
-from sandpool.controllers.assigner.tempo import Began, Tempo
+from sandpool.controllers.assigner.tempo import SPAN, Began, Tempo
 from sandpool.model.metadata import Uid
 
 
@@ -81,19 +81,19 @@ class House:
         return 0 if facts is None or facts.leaving or not facts.template_known else facts.replicas
 
     def situation(self, now: float) -> Situation:
-        tempo = self.tempo
-        begun, rate = self.line.begun(now), tempo.rate(now)
-        return Situation(self.wanted, self.warming, begun, tempo.took, rate, tempo.bearable, self.prompt)
+        tempo, since = self.tempo, self.line.since()
+        begun, rate, pressed = self.line.begun(now), tempo.rate(now), since is not None and now - since >= SPAN
+        return Situation(self.wanted, self.warming, begun, tempo.took, rate, tempo.bearable, self.prompt, pressed)
 
     def outlook(self, now: float) -> Outlook:
         situation, waiting, since = self.situation(now), len(self.line), self.line.since()
-        expected = 0.0 if self.best() is not None else served_in(situation, waiting)
+        wait = 0.0 if self.best() is not None else served_in(situation, waiting)
         oldest = 0.0 if since is None else now - since
-        return Outlook(waiting, oldest, situation.begun, situation.rate, expected)
+        return Outlook(waiting, oldest, situation.begun, situation.rate, wait)
 
     def turn(self, claim: Uid, now: float) -> float | None:
         place = self.line.place(claim)
-        return None if place is None else turn(self.situation(now), place)
+        return None if place is None else expected(self.situation(now), place)
 
     def covered(self, claim: Uid, now: float) -> bool:
         """Whether a member is coming for the claim, which is in line, as for one that only waits."""

@@ -67,7 +67,8 @@ class Arrivals:
         return True
 
     def inherit(self) -> None:
-        """Everybody who waits when this process begins to lead, the oldest first: what is ready goes to them in that order."""
+        """Everybody who waits when this process begins to lead, the oldest first: what is ready goes to them in that order. They were heard of in
+        another one."""
         now, found = self._clock.now(), []
         for claim in self._observer.unserved():
             view = self._observer.view(claim.metadata.key)
@@ -75,6 +76,8 @@ class Arrivals:
             if isinstance(step, Ask | Race):
                 age = self._memory.of(claim).age = age_of(claim, now)
                 found.append((age, claim, step))
-        for age, claim, step in sorted(found, key=lambda one: one[0]):
+        found.sort(key=lambda one: one[0])
+        for age, claim, step in found:
             woken = self._assigner.line_up(claimant(claim, age), step.pool.metadata.uid, begun=isinstance(step, Race))
             self._wake(woken or ())
+        self._loop.queue.lead([claim.metadata.key for _, claim, _ in found])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandpool.controllers.assigner.forecast import Situation, cold_is_sooner, turn
+from sandpool.controllers.assigner.forecast import Situation, cold_is_sooner, expected, turn
 from sandpool.controllers.assigner.tempo import FIRST, LEAST, SPAN, Tempo
 
 BUSY = Situation(replicas=10, warming=10, begun=0, took=2.0, rate=5.0, bearable=4.0)
@@ -29,6 +29,13 @@ def test_a_pool_that_has_shown_that_it_can_is_counted_on_for_all_that_it_wants()
 
 def test_what_was_measured_when_little_was_wanted_is_not_all_that_can_be() -> None:
     assert turn(replace(BUSY, rate=0.1), 99) == pytest.approx(20.0)
+
+
+def test_whoever_has_waited_long_is_told_by_what_was_served() -> None:
+    slow_server = replace(BUSY, rate=2.0)  # members start soon once they are made, but few are
+    assert expected(slow_server, 99) == turn(slow_server, 99) == pytest.approx(20.0), "nobody knows yet"
+    assert expected(replace(slow_server, pressed=True), 99) == pytest.approx(50.0)
+    assert expected(replace(slow_server, pressed=True, rate=0.0), 99) == pytest.approx(20.0)
 
 
 def test_where_machines_are_busy_a_cold_start_is_not_sooner_however_long_the_line() -> None:
