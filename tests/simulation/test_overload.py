@@ -25,6 +25,7 @@ from sandpool.simulation.seeded_loop import run_seeded
 from sandpool.simulation.steps import Step
 
 CLAIMED, POOL = 60, 8
+NEWCOMER = "newcomer"
 
 
 @dataclass
@@ -35,21 +36,25 @@ class Served:
     left: list[str] = field(default_factory=list)  # sandboxes in the end
     last: float = 0.0  # when the last was served
     full: float = 0.0  # when the pool was full again
+    newcomer: float = 0.0  # how long one waits that comes after all
 
     @property
     def warm(self) -> int:
         return sum(name != box for name, box in self.by.items())
 
 
-def overload(seed: int, outright: bool, *, members: int = POOL, at_once: int = 2, every: float = 0.05) -> Served:
-    """Claims come `every` so many seconds, of a pool whose members start `at_once`, each within a second."""
-    run, served = Run(seed), Served()
+def overload(
+    seed: int, outright: bool, *, members: int = POOL, at_once: int = 2, every: float = 0.05, trouble: str = ""
+) -> Served:
+    """Claims come `every` so many seconds, of a pool whose members start `at_once`, each within a second. `trouble`: what comes in the middle."""
+    run, served, newcomer = Run(seed), Served(), list[float]()
     run.faults.on = False
 
     async def whole() -> None:
         world, streams = run.world, run.streams
         await world.open(("red",), ("node",), 20_000)
-        Kubelet(world, run.faults, Random(seed), ("node",), at_once)._start = 1.0
+        kubelet = Kubelet(world, run.faults, Random(seed), ("node",), at_once)
+        kubelet._start = 1.0
         world.listeners.append(heard)
         await world.api.create(TEMPLATES, bodies.template("template-0", Random(seed)), "red")
         spec = {"sandboxTemplateRef": {"name": "template-0"}, "replicas": members}
@@ -62,8 +67,20 @@ def overload(seed: int, outright: bool, *, members: int = POOL, at_once: int = 2
             body = {"metadata": {"name": f"claim-{number}"}, "spec": {"warmPoolRef": {"name": "pool"}}}
             await world.api.create(CLAIMS, body, "red")
             await asyncio.sleep(every)
+            if number == CLAIMED // 2 and trouble == "the controllers die":
+                operator.current.kill()
+            elif number == CLAIMED // 2 and trouble == "starts take long for a while":
+                kubelet._start = 20.0
+        await asyncio.sleep(15)
+        kubelet._start = 1.0
         await asyncio.sleep(200)
         world.check()
+        began = asyncio.get_running_loop().time()
+        await world.api.create(
+            CLAIMS, {"metadata": {"name": NEWCOMER}, "spec": {"warmPoolRef": {"name": "pool"}}}, "red"
+        )
+        await asyncio.sleep(20)
+        served.newcomer = newcomer[0] - began
         served.left += [box.metadata.name for box in world.of(Sandbox.kind)]
         assert len(world.of(Pod.kind)) == len(served.left)
         running.cancel()
@@ -74,7 +91,9 @@ def overload(seed: int, outright: bool, *, members: int = POOL, at_once: int = 2
     def heard(step: Step) -> None:
         new: Any = step.new
         ready = isinstance(new, SandboxClaim) and is_true(new.status.conditions, Type.READY)
-        if ready and new.metadata.name not in served.by:
+        if ready and new.metadata.name == NEWCOMER:
+            newcomer.append(step.at)
+        elif ready and new.metadata.name not in served.by:
             served.order.append(new.metadata.name)
             served.by[new.metadata.name] = new.status.sandbox.name
             served.last = step.at
@@ -96,6 +115,11 @@ def inversions(order: list[str]) -> int:
     return sum(any(later < number for later in numbers[at + 1 :]) for at, number in enumerate(numbers))
 
 
+def overtaken(order: list[str]) -> int:
+    """By how many places the most impatient one was served too early."""
+    return max(int(name.rpartition("-")[2]) - at for at, name in enumerate(order))
+
+
 @pytest.mark.parametrize("outright", [True, False], ids=["on one machine", "on Kubernetes"])
 def test_past_capacity_claims_are_served_in_order_and_warm(outright: bool) -> None:
     served = overload(1, outright)
@@ -103,8 +127,23 @@ def test_past_capacity_claims_are_served_in_order_and_warm(outright: bool) -> No
     assert len(served.by) == CLAIMED
     assert served.warm >= 0.95 * CLAIMED
     assert inversions(served.order) <= 2, "at most those for whom it was tried whether a cold start is sooner"
-    assert len(served.left) == CLAIMED + POOL, "what was started in vain is gone, and the pool is full"
+    assert len(served.left) == CLAIMED + 1 + POOL, "what was started in vain is gone, and the pool is full"
     assert served.full - served.last < 10, "it is full soon after the last was served"
+
+
+@pytest.mark.parametrize("outright", [True, False], ids=["on one machine", "on Kubernetes"])
+@pytest.mark.parametrize("trouble", ["", "the controllers die", "starts take long for a while"])
+def test_it_heals(trouble: str, outright: bool) -> None:
+    """In virtual time, which passes only where somebody waits for something."""
+    served = overload(2, outright, trouble=trouble)
+    assert served.violations == []
+    assert len(served.by) == CLAIMED
+    if trouble == "the controllers die":
+        assert overtaken(served.order) <= POOL, "whoever follows serves at once as many as there are members"
+    else:
+        assert inversions(served.order) <= 2
+    assert len(served.left) == CLAIMED + 1 + POOL
+    assert served.newcomer <= 0.05, "as if nothing had been"
 
 
 def test_where_starts_do_not_get_in_each_others_way_a_pool_that_is_too_small_is_not_waited_for() -> None:
@@ -112,7 +151,7 @@ def test_where_starts_do_not_get_in_each_others_way_a_pool_that_is_too_small_is_
     assert served.violations == []
     assert len(served.by) == CLAIMED
     assert served.warm < CLAIMED / 2
-    assert len(served.left) == CLAIMED + 1
+    assert len(served.left) == CLAIMED + 2
 
 
 @pytest.mark.parametrize(

@@ -261,9 +261,9 @@ class Assigner(Books):
         if house.line.state(claim) is State.BEGUN:
             return Cold(house.why_cold(claim, at), woken)
         if now >= deadline and not house.tempo.moving(at):
-            situation = house.situation(at)
-            if situation.begun < situation.bearable:
-                house.line.put(claim, State.BEGUN, house.tempo.begin(at))
+            begun = house.begin_late(at)
+            woken += _others(tuple(begun), claim)
+            if claimant in begun:
                 return Cold(Why.TOO_LATE, woken)
         later = min(AGAIN_AT_MOST, AGAIN * (1 + (house.line.place(claim) or 0) // ASKERS))
         return Wait(deadline if deadline > now else now + timedelta(seconds=later), woken)

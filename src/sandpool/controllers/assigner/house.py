@@ -115,6 +115,14 @@ class House:
         line.put(found.uid, State.BEGUN, self.tempo.begin(now))
         return found
 
+    def begin_late(self, now: float) -> list[Claimant]:
+        """Nothing has become ready for long: as many as is bearable try a sandbox of their own, the oldest first, whatever may be coming for them."""
+        line, bearable, found = self.line, self.tempo.bearable, list[Claimant]()
+        while line.begun(now) < bearable and (oldest := line.waits(0)) is not None:
+            line.put(oldest.uid, State.BEGUN, self.tempo.begin(now))
+            found.append(oldest)
+        return found
+
     @property
     def _refilling(self) -> bool:
         """Whether the pool, which has shown that it can, has not even begun all members that it wants. Then whoever has to make them is the limit, and a

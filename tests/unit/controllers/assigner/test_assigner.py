@@ -90,6 +90,15 @@ def test_a_wait_ends_at_its_deadline() -> None:
     assert taken(ask(assigner, "1", LATER)) == "a", "what is ready is better than a cold start, however late"
 
 
+def test_when_nothing_moves_the_oldest_try_first_whoever_asks() -> None:
+    assigner = an_assigner(*(a_member(name, ready=False) for name in "abcdefghij"))
+    assert all(ask(assigner, str(number)) == Wait(LATER) for number in range(10))
+    found = ask(assigner, "9", LATER)
+    assert isinstance(found, Wait), "as many as is bearable are older"
+    assert [one.uid for one in found.woken] == [str(number) for number in range(8)]
+    assert ask(assigner, "0", LATER) == Cold(Why.TOO_LATE)
+
+
 def test_fewer_warming_wakes_the_youngest_to_start_cold() -> None:
     assigner = an_assigner(*(a_member(name, ready=False) for name in "abc"))
     for claim in ("1", "2", "3"):
