@@ -142,6 +142,13 @@ def ledger(*objects: Any) -> Ledger:
     return kept
 
 
+def given(name: str, *objects: Any) -> Ledger:
+    """The same, where the leader itself has got its claim the sandbox of that name."""
+    kept = ledger(*objects)
+    kept.givers[Uid(f"uid-{name}")] = LEADER
+    return kept
+
+
 def judged(before: Ledger, change: Step) -> list[str]:
     def all_of_them() -> Iterator[str]:
         for judge in JUDGES:
@@ -168,9 +175,27 @@ CASES: dict[str, tuple[Ledger, Step, str]] = {
         "1: ",
     ),
     "a second gift": (
-        (lambda kept: (kept.givers.update({Uid("uid-first"): LEADER}), kept)[1])(
-            ledger(claim(), box("first", BY_CLAIM), box())
-        ),
+        given("first", claim(), box("first", BY_CLAIM), box()),
+        step(box(), box(owner=BY_CLAIM)),
+        "1: ",
+    ),
+    "a member before what was started cold": (
+        given("claim", claim(), box("claim", BY_CLAIM), box()),
+        step(box(), box(owner=BY_CLAIM)),
+        "",
+    ),
+    "the same, of a claim that shows what it has lost": (
+        given("claim", claim(shows="lost"), box("claim", BY_CLAIM), box()),
+        step(box(), box(owner=BY_CLAIM)),
+        "",
+    ),
+    "the same, of a claim that shows what it has": (
+        given("claim", claim(shows="first"), box("claim", BY_CLAIM), box("first", BY_CLAIM), box()),
+        step(box(), box(owner=BY_CLAIM)),
+        "1: ",
+    ),
+    "the same, of a claim that shows what was started cold": (
+        given("claim", claim(shows="claim"), box("claim", BY_CLAIM), box()),
         step(box(), box(owner=BY_CLAIM)),
         "1: ",
     ),
@@ -200,6 +225,16 @@ CASES: dict[str, tuple[Ledger, Step, str]] = {
     ),
     "surplus, deleted": (ledger(claim(shows="other"), box(owner=BY_CLAIM)), step(box(owner=BY_CLAIM), None), ""),
     "shows its own": (ledger(claim(), box(owner=BY_CLAIM)), step(claim(), claim(shows="box")), ""),
+    "shows what it started cold before it is ready": (
+        ledger(claim(), box("claim", BY_CLAIM, ready=False)),
+        step(claim(), claim(shows="claim"), pool=pool()),
+        "order: ",
+    ),
+    "the same, where it knew of no pool that may have members": (
+        ledger(claim(), box("claim", BY_CLAIM, ready=False)),
+        step(claim(), claim(shows="claim")),
+        "",
+    ),
     "shows another's": (ledger(claim(), box(owner=BY_OTHER)), step(claim(), claim(shows="box")), "1: "),
     "shows two": (
         ledger(claim(shows="box"), box(owner=BY_CLAIM), box("second", BY_CLAIM)),

@@ -13,6 +13,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -29,6 +30,7 @@ Subscriber = Callable[[T | None, T | None], object]
 
 
 _tuple = tuple.__new__
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -36,6 +38,11 @@ class _Tombstone:
     revision: Revision  # the object existed then: a list at or past it that lacks the uid proves that it is gone
     asked: int = 0  # deletes under way
     gone: bool = False  # the server said so: no state of this uid may enter again
+
+
+def _made(obj: Object) -> tuple[datetime, Revision]:
+    """When it was made, to the second. Of the same second is first what has the lower revision."""
+    return obj.metadata.creation_timestamp or _LONG_AGO, obj.metadata.revision
 
 
 def _everything(_: object) -> bool:
@@ -120,7 +127,8 @@ class Cache(Generic[T]):
     # What the list and the watch say
 
     def replace(self, items: Iterable[T], revision: Revision) -> None:
-        """A whole list, complete at `revision`. Entries newer than that stay: the list was made before them."""
+        """A whole list, complete at `revision`. Entries newer than that stay: the list was made before them. A list comes in any order; what
+        the watch had missed is told in the order in which it was made, as the watch would have."""
         listed = {item.metadata.key: item for item in items}
         if revision < self.revision:
             self._rewind(listed)
@@ -131,7 +139,7 @@ class Cache(Generic[T]):
         for key, old in list(self._objects.items()):
             if key not in listed and old.metadata.revision <= revision:
                 self._step(key, old, None)
-        for item in listed.values():
+        for item in sorted(listed.values(), key=_made):
             self._offer(item, item.metadata.revision)
         self._advance(revision, rewound=revision < self.revision)
         self.synced.set()

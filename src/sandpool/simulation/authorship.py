@@ -28,7 +28,7 @@ class Sight:
     object: Any = None  # what it wrote to
     claim: SandboxClaim | None = None  # that its claim controller worked for
     box: Sandbox | None = None  # the sandbox that the claim written to shows
-    pool: SandboxWarmPool | None = None  # of the sandbox written to
+    pool: SandboxWarmPool | None = None  # of the sandbox or claim written to; see knowledge.py
     template: SandboxTemplate | None = None  # of that pool
     pod: Pod | None = None  # of the sandbox written to
     service: Service | None = None  # likewise

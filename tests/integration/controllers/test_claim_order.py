@@ -9,6 +9,7 @@ import pytest
 from integration.controllers.claim_cluster import NOT_READY, World, a_claim_cluster, a_life
 from sandpool.model.kinds import CLAIMS, POOLS
 from sandpool.model.patches import merge_patch
+from support.faulty_api import FaultyApi
 from support.loop_cluster import a_cluster
 
 pytestmark = pytest.mark.looptime
@@ -116,6 +117,30 @@ async def test_a_new_leader_that_finds_members_for_all_gives_them_away_in_order(
             assert len(revisions) == 3
 
 
+async def test_a_leader_knows_the_order_of_what_it_heard_of_before_it_led() -> None:
+    """Of claims that were made in the same second, also if somebody has written to the first of them since."""
+    async with a_cluster() as api:
+        world, slow, led = World(api), FaultyApi(api), asyncio.Event()
+        await world.furnish(0, replicas=2)
+        slow.on("list", "sandboxclaims").hold(led)
+
+        async def crowd() -> None:
+            await asyncio.sleep(1)
+            for name in ("z", "y"):
+                await world.claim(name)
+            await api.patch(CLAIMS, "z", merge_patch({"metadata": {"labels": {"colour": "red"}}}), "default")
+            await asyncio.sleep(1)
+            led.set()
+
+        crowding = asyncio.create_task(crowd())
+        async with a_life(api, below=slow) as life:
+            await crowding
+            for number, name in enumerate(("z", "y")):
+                await life.member(f"m{number}")
+                await life.settle(1)
+                assert await life.has(name) == f"m{number}"
+
+
 async def test_a_leader_that_finds_a_cold_start_and_a_member_of_one_claim_shows_the_member() -> None:
     """Its predecessor ended between the transfer and the binding."""
     async with a_cluster() as api:
@@ -156,6 +181,23 @@ async def test_a_claim_that_ends_while_it_waits_leaves_its_turn_to_the_next() ->
         await life.member("m0")
         await life.settle(1)
         assert await life.has("b") == "m0"
+
+
+async def test_a_claim_that_ends_while_its_sandbox_is_made_leaves_its_turn_to_the_next() -> None:
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=2)
+        await life.settle()
+        made = asyncio.Event()
+        life.faulty.on("create", "sandboxes", "a").hold(made)
+        for name in ("a", "b"):
+            await life.claim(name)
+            await asyncio.sleep(2)
+        await life.api.delete(CLAIMS, "a", "default")
+        await asyncio.sleep(1)
+        await life.member("m0")
+        await asyncio.sleep(1)
+        assert await life.has("b") == "m0", "nothing is kept for a claim that is gone"
+        made.set()
 
 
 async def test_who_is_just_telling_that_it_waits_is_not_overtaken_for_it() -> None:

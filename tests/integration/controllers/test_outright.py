@@ -241,6 +241,23 @@ def test_what_happens_to_its_sandbox_is_told_by_the_claim() -> None:
     virtually(work, 5)
 
 
+def test_claims_that_lose_their_sandboxes_wait_in_the_order_in_which_they_were_made() -> None:
+    async def work(plane: ControlPlane, written: Written) -> None:
+        had = {}
+        for name in ("old", "young"):
+            had[name] = await taken(plane, name)
+            await asyncio.sleep(1)
+        for name in ("young", "old"):
+            await plane.user.delete(SANDBOXES, had[name], "default")
+            await asyncio.sleep(1)
+        claims = [await plane.get_claim(name) for name in ("old", "young")]
+        turns = [plane.controllers.assigner.turn(claim.metadata.uid) for claim in claims]
+        assert [turn and turn[0] for turn in turns] == [0, 1]
+        await plane.served(["old", "young"])
+
+    virtually(work, 2, HollowOptions(start=(20.0, 30.0)))
+
+
 def test_a_claim_that_is_edited_after_it_was_served_is_looked_at() -> None:
     async def work(plane: ControlPlane, written: Written) -> None:
         await taken(plane, "one")

@@ -25,6 +25,7 @@ def thing(
     colour: str = "red",
     leaving: bool = False,
     owners: Iterable[str] = (),
+    created: int = 0,
 ) -> PartialObject:
     return PartialObject(
         metadata=Metadata(
@@ -33,6 +34,7 @@ def thing(
             uid=Uid(uid or name),
             resource_version=str(revision),
             labels={"colour": colour},
+            creation_timestamp=datetime(2026, 1, 1, 0, 0, created, tzinfo=UTC),
             deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC) if leaving else None,
             owner_references=tuple(
                 OwnerReference(api_version="v1", kind="O", name=o, uid=Uid(o), controller=n == 0 or None)
@@ -96,6 +98,14 @@ def test_a_relist_keeps_what_is_newer_than_it() -> None:
     cache.learn(thing(8, "c"))
     cache.replace([thing(4)], Revision(5))
     assert {obj.metadata.name: obj.metadata.revision for obj in cache} == {"a": 7, "c": 8}
+
+
+def test_a_list_tells_of_what_is_new_in_the_order_in_which_it_was_made() -> None:
+    """As the watch would have, had it not missed it."""
+    cache = Cache(THINGS)
+    steps = recorded(cache)
+    cache.replace([thing(5, "a", created=3), thing(9, "b", created=1), thing(3, "c", created=3)], Revision(9))
+    assert steps == [(None, 9), (None, 3), (None, 5)]
 
 
 def test_a_failed_delete_is_rolled_back() -> None:

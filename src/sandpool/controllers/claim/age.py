@@ -23,6 +23,13 @@ def age_of(claim: SandboxClaim, seen: datetime, *, created: datetime | None = No
     return created or meta.creation_timestamp or _LONG_AGO, observed, meta.revision, meta.uid
 
 
+def noted(age: Age, claim: SandboxClaim) -> Age:
+    """The age of a claim that was heard of before, with what another process may have noted on it since. Its revision stays that of then,
+    which is nearer to when it was made."""
+    observed = claim.metadata.annotations.get(CONTROLLER_FIRST_OBSERVED_AT)
+    return (age[0], observed, *age[2:]) if observed else age
+
+
 def claimant(claim: SandboxClaim, age: Age) -> Claimant:
     meta = claim.metadata
     return Claimant(meta.uid, meta.key, age)

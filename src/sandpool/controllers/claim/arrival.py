@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
-from sandpool.controllers.claim.age import age_of, claimant
+from sandpool.controllers.claim.age import claimant, noted
 from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
@@ -67,15 +67,16 @@ class Arrivals:
         return True
 
     def inherit(self) -> None:
-        """Everybody who waits when this process begins to lead, the oldest first: what is ready goes to them in that order. They were heard of in
-        another one."""
+        """Everybody who waits when this process begins to lead, the oldest first: what is ready goes to them in that order. Who was made in the
+        same second as another is as old as when this process heard of it, or another one noted on it that it had."""
         now, found = self._clock.now(), []
         for claim in self._observer.unserved():
             view = self._observer.view(claim.metadata.key)
             step = None if view is None else next_step(view, self._options.label_domains, now)
             if isinstance(step, Ask | Race):
-                age = self._memory.of(claim).age = age_of(claim, now)
-                found.append((age, claim, step))
+                notes = self._memory.of(claim)
+                notes.age = noted(notes.age, claim)
+                found.append((notes.age, claim, step))
         found.sort(key=lambda one: one[0])
         for age, claim, step in found:
             woken = self._assigner.line_up(claimant(claim, age), step.pool.metadata.uid, begun=isinstance(step, Race))

@@ -195,6 +195,8 @@ class ClaimController:
     def _ended(self, claim: SandboxClaim) -> None:
         notes = self._memory.find(claim.metadata.uid)
         if notes is not None and notes.at_work:
+            if self._assigner.held_by(claim.metadata.uid) is None:  # it is only in line: nothing need be kept for it
+                self.wake(self._assigner.forget(claim.metadata.uid))
             return
         self._memory.drop(claim.metadata.uid)
         self._observer.searches(claim, searching=False)

@@ -10,7 +10,7 @@ from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.cause import Cause, cause_of
 from sandpool.controllers.assigner.facts import Cold, Member, Take, Wait, Why, Woken
 from sandpool.controllers.claim import settle
-from sandpool.controllers.claim.age import claimant
+from sandpool.controllers.claim.age import age_of, claimant
 from sandpool.controllers.claim.expire import Expiry
 from sandpool.controllers.claim.handover import Handover
 from sandpool.controllers.claim.keep import Keeper
@@ -150,6 +150,7 @@ class Work:
         notes.waits_since = since = min(notes.waits_since or now, now)  # also if the clock was set back
         deadline = since + timedelta(seconds=self._options.patience)
         pool = of.metadata.uid
+        notes.age = notes.age or age_of(claim, notes.first_seen)  # which nobody asked of one that was served outright
         decision = self._assigner.acquire(claimant(claim, notes.age), pool, now, deadline, begun=starting is not None)
         self._wake(decision.woken)
         match decision:

@@ -42,6 +42,7 @@ class Knowledge:
     rollouts: dict[str, Rollout] = field(default_factory=dict)  # by rid
     gone: dict[Uid, None] = field(default_factory=dict)  # what it deleted, and was told so
     caches: dict[Any, Any] = field(default_factory=dict)  # its own, by resource
+    binding: dict[Uid, SandboxWarmPool | None] = field(default_factory=dict)  # claims being bound: their pools
 
 
 def follow(leader: Leader, now: Any) -> Knowledge:
@@ -55,7 +56,28 @@ def follow(leader: Leader, now: Any) -> Knowledge:
                 limits.append((now(), limit_of(new)))
 
     leader.controllers.caches.pools.subscribe(learned)
+    _follow_bindings(leader, knowledge)
     return knowledge
+
+
+def _follow_bindings(leader: Leader, knowledge: Knowledge) -> None:
+    """A binding is several calls. What it was decided on is what was known before the first of them."""
+    work, pools = leader.controllers.claim._work, leader.controllers.caches.pools
+    bind = work._bind
+
+    async def binding(claim: SandboxClaim, sandbox: Sandbox) -> Any:
+        meta = claim.metadata
+        knowledge.binding[meta.uid] = pools.get(_pool_key(claim))
+        try:
+            return await bind(claim, sandbox)
+        finally:
+            del knowledge.binding[meta.uid]
+
+    work._bind = binding  # type: ignore[method-assign]
+
+
+def _pool_key(claim: SandboxClaim) -> Key:
+    return Key(claim.metadata.namespace, claim.spec.warm_pool_ref.name)
 
 
 def limit_of(pool: SandboxWarmPool) -> int:
@@ -87,7 +109,8 @@ def note(
         elif isinstance(known, SandboxClaim):
             bound = known.status.sandbox.name if known.status.sandbox is not None else ""
             who.saw.box = caches.sandboxes.get(Key(namespace, bound)) if bound else None
-            who.saw.pool = caches.pools.get(Key(namespace, known.spec.warm_pool_ref.name))
+            now = caches.pools.get(_pool_key(known))
+            who.saw.pool = knowledge.binding.get(known.metadata.uid, now)
     if who.controller == "pool" and who.key is not None:
         _note_rollout(leader, knowledge, who, verb)
     elif who.controller == "claim" and who.key is not None:

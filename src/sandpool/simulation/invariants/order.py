@@ -35,6 +35,7 @@ class Order:
         self._now = now
         self._violated = violated
         self._heard: dict[Uid, float] = {}
+        self._last: dict[Uid, SandboxClaim] = {}  # as each was last known, also once it is gone
         self._pressed = 0.0
         made = leader.controllers
         made.caches.claims.subscribe(self._claim)
@@ -60,8 +61,11 @@ class Order:
             self._watch(loop)
 
     def _claim(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
-        if old is None and new is not None:
+        if new is None:
+            return
+        if old is None:
             self._heard[new.metadata.uid] = self._now()
+        self._last[new.metadata.uid] = new
 
     def _watch(self, loop: Any) -> None:
         take = loop.queue.take_nowait
@@ -92,8 +96,8 @@ class Order:
     def _reserved(self, claimant: Claimant, member: Member) -> None:
         made = self._leader.controllers
         pool = next((one for one in made.caches.pools if one.metadata.uid == member.pool), None)
-        mine = made.caches.claims.get(claimant.key)
-        if pool is None or (mine is not None and mine.metadata.uid != claimant.uid):
+        mine = self._last.get(claimant.uid)
+        if pool is None:
             return
         since = self._heard.get(claimant.uid, self._now())
         for other in made.caches.claims:

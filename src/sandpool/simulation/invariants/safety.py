@@ -108,15 +108,17 @@ def claimed_is_sacred(ledger: Ledger, step: Step) -> Iterator[str]:
 
 def one_gift(ledger: Ledger, step: Step) -> Iterator[str]:
     """1: a leader that has got a claim a sandbox does not get it another one while that one lives. A member may come before one that it
-    began to start for the claim, and that nobody knows of yet."""
+    began to start for the claim, and that nobody knows of yet: also where the claim still shows a third one, which it has lost."""
     taker = owner_of(step.new, CLAIM) if step.resource is SANDBOXES and step.author.controller == "claim" else None
     if taker is None or owner_of(step.old, CLAIM) is not None:
         return
     claim = step.author.saw.claim or ledger.claims.get(
         taker.uid
     )  # as it was when this was decided: writes may land late
-    for box in ledger.held_by(taker.uid):
-        if claim is not None and box.metadata.name == taker.name and step.old is not None and not _shown(claim):
+    held = tuple(ledger.held_by(taker.uid))
+    served = claim is not None and any(box.metadata.name == _shown(claim) for box in held)
+    for box in held:
+        if claim is not None and box.metadata.name == taker.name and step.old is not None and not served:
             continue
         if ledger.givers.get(box.metadata.uid) == step.author.name and not box.metadata.leaving:
             yield (
@@ -143,7 +145,8 @@ def one_publication(ledger: Ledger, step: Step) -> Iterator[str]:
 
 
 def cold_when_ready(ledger: Ledger, step: Step) -> Iterator[str]:
-    """Order: what a claim started for itself while members may come is not shown before it is ready, or has ended."""
+    """Order: what a claim started for itself while members may come is not shown before it is ready, or has ended. Whether any may come
+    is what the leader knew when it decided to show it: the claim's annotations are written first, and a pool may appear meanwhile."""
     pool, claim = step.author.saw.pool, step.new
     if step.resource is not CLAIMS or claim is None or pool is None or _shown(claim) == _shown(step.old):
         return
