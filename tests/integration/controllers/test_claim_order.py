@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from integration.controllers.claim_cluster import NOT_READY, World, a_claim_cluster, a_life
 from sandpool.model.kinds import CLAIMS, POOLS
 from sandpool.model.patches import merge_patch
+from sandpool.model.times import seconds
 from support.faulty_api import FaultyApi
-from support.loop_cluster import a_cluster
+from support.loop_cluster import START, a_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -198,6 +200,27 @@ async def test_a_claim_that_ends_while_its_sandbox_is_made_leaves_its_turn_to_th
         await asyncio.sleep(1)
         assert await life.has("b") == "m0", "nothing is kept for a claim that is gone"
         made.set()
+
+
+async def test_a_claim_that_is_given_more_time_has_its_place_at_once() -> None:
+    """Also while it is still being told that it has ended."""
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=1)
+        await life.member("warming", ready=False)
+        await life.settle()
+        told = asyncio.Event()
+        life.faulty.on("patch_status", "sandboxclaims", "old").hold(told)
+        await life.claim("old", lifecycle={"shutdownTime": seconds(START + timedelta(seconds=1))})
+        await asyncio.sleep(3)
+        await life.edit("old", lifecycle={"shutdownTime": seconds(START + timedelta(hours=1))})
+        await asyncio.sleep(1)
+        await life.claim("new")
+        await asyncio.sleep(1)
+        await life.ready("warming")
+        await asyncio.sleep(1)
+        told.set()
+        await asyncio.sleep(1)
+        assert [await life.has(name) for name in ("old", "new")] == ["warming", ""]
 
 
 async def test_who_is_just_telling_that_it_waits_is_not_overtaken_for_it() -> None:

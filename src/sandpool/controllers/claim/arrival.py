@@ -15,7 +15,7 @@ from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import next_step
-from sandpool.controllers.claim.steps import Ask, Race
+from sandpool.controllers.claim.steps import Ask, Race, Step
 from sandpool.controllers.claim.view import bound_name
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
@@ -66,13 +66,18 @@ class Arrivals:
         self._loop.wake(meta.key, "wait", Priority.SECOND, after=self._options.tell_after)
         return True
 
+    def edited(self, claim: SandboxClaim) -> None:
+        """One that had ended, and was given more time, has its place at once, too. Whoever is in line keeps the place that it has."""
+        if self._loop.at_work and not bound_name(claim) and isinstance(step := self._step(claim), Ask):
+            age = self._memory.of(claim).age
+            self._wake(self._assigner.line_up(claimant(claim, age), step.pool.metadata.uid) or ())
+
     def inherit(self) -> None:
         """Everybody who waits when this process begins to lead, the oldest first: what is ready goes to them in that order. Who was made in the
         same second as another is as old as when this process heard of it, or another one noted on it that it had."""
-        now, found = self._clock.now(), []
+        found = []
         for claim in self._observer.unserved():
-            view = self._observer.view(claim.metadata.key)
-            step = None if view is None else next_step(view, self._options.label_domains, now)
+            step = self._step(claim)
             if isinstance(step, Ask | Race):
                 notes = self._memory.of(claim)
                 notes.age = noted(notes.age, claim)
@@ -82,3 +87,7 @@ class Arrivals:
             woken = self._assigner.line_up(claimant(claim, age), step.pool.metadata.uid, begun=isinstance(step, Race))
             self._wake(woken or ())
         self._loop.queue.lead([claim.metadata.key for _, claim, _ in found])
+
+    def _step(self, claim: SandboxClaim) -> Step | None:
+        view = self._observer.view(claim.metadata.key)
+        return None if view is None else next_step(view, self._options.label_domains, self._clock.now())

@@ -103,7 +103,10 @@ class ClaimController:
         self._audit = Audit(self._observer, assigner, feed, self._memory, metrics)
         feed.connect()
         self._arrivals = Arrivals(self._observer, assigner, self._memory, self.loop, clock, options, self.wake)
-        Triggers(self.loop, self._observer, self._memory, options, self._ended, self._arrivals.heard).connect()
+        arrivals = self._arrivals
+        Triggers(
+            self.loop, self._observer, self._memory, options, self._ended, arrivals.heard, arrivals.edited
+        ).connect()
 
     async def prepare(self, namespace: str = "") -> None:
         """Awaited as leader before the controllers start: everything that a predecessor did is known afterwards."""

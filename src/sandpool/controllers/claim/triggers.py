@@ -69,8 +69,8 @@ def of_template(template: SandboxTemplate) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """Connects the caches with the queue. `arrived` is asked whether a new claim may be left alone for now; `ended` is called when
-    a claim is no more."""
+    """Connects the caches with the queue. `arrived` is asked whether a new claim may be left alone for now; `edited` hears of one
+    that is not what it was, `ended` of one that is no more."""
 
     loop: Controller[Key]
     observer: Observer
@@ -78,6 +78,7 @@ class Triggers:
     options: Options
     ended: Callable[[SandboxClaim], None]
     arrived: Callable[[SandboxClaim], bool] = lambda claim: False
+    edited: Callable[[SandboxClaim], None] = lambda claim: None
 
     def connect(self) -> None:
         caches, observer = self.observer.caches, self.observer
@@ -104,6 +105,7 @@ class Triggers:
             if not self.arrived(new):
                 self.loop.wake(new.metadata.key, SandboxClaim.kind)
         elif concerns(old) != concerns(new):
+            self.edited(new)
             self.loop.wake(new.metadata.key, SandboxClaim.kind)
         elif same(old.status, new.status) or (notes.told is not None and same(new.status, notes.told)):
             return
