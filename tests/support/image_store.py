@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.pace import Place
+from sandpool.local.images.places import Places
 from sandpool.local.images.store import ImageStore
 from sandpool.loop.clock import Clock, SystemClock
 from support.image_merge import merge
@@ -32,6 +35,11 @@ async def image_store(
     finally:
         await store.close()
     assert set(folder.glob("processes/*")) <= others
+
+
+def any_place() -> Callable[[], AbstractAsyncContextManager[Place]]:
+    """For a document that is large."""
+    return partial(Places(1, SystemClock()).one, "")
 
 
 def leftovers(folder: Path) -> list[str]:

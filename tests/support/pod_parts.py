@@ -114,9 +114,6 @@ class FolderVolumes:
             if isinstance(spec.source, Content):
                 self._make(uid, spec)
 
-    async def used(self, uid: str) -> Mapping[str, int]:
-        return {}
-
     async def remove(self, uid: str) -> None:
         moved = Trash(self._folder / "trash").take(self._folder / "pods" / uid)
         if moved is not None:

@@ -33,11 +33,20 @@ class Rotation(Generic[T]):
         queue.append(item)
         self._size += 1
 
+    def next_key(self) -> str:
+        """Whose turn it is; there is somebody."""
+        return next(iter(self._queues))
+
+    def pass_over(self) -> None:
+        """Its turn comes after everybody else's; what waits for it keeps its order."""
+        key = self.next_key()
+        self._queues[key] = self._queues.pop(key)
+
     def pop(self) -> tuple[str, T]:
         """The next item, and its key, whose next turn comes after everybody else's. KeyError if nothing waits."""
         if not self._size:
             raise KeyError("nothing waits")
-        key = next(iter(self._queues))
+        key = self.next_key()
         queue = self._queues.pop(key)
         item = queue.popleft()
         if queue:

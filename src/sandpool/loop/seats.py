@@ -11,12 +11,11 @@ work to cut short when somebody must wait; it ends what only waits for its clien
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from sandpool.kube.errors import TooManyRequests
-from sandpool.loop.rotation import Rotation
 from sandpool.loop.shares import Shares
+from sandpool.loop.waiting import Waiting
 
 
 class Full(TooManyRequests):
@@ -30,7 +29,7 @@ class Seats:
     def __init__(self, total: int, make_room: Callable[[str], None]) -> None:
         self.shares = Shares(total)
         self._make_room = make_room
-        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
+        self._waiting = Waiting(self.shares)
 
     def enter(self, tenant: str) -> bool:
         """Whether a seat is free, and taken."""
@@ -45,32 +44,24 @@ class Seats:
         if not tenant or not self._entitled(tenant):
             self.shares.refused += 1
             raise Full
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.push(tenant, future)
-        held = self.shares.held
-        self._make_room(max(held, key=held.__getitem__, default=""))
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self.leave(tenant)
-            else:
-                self._waiting.remove(tenant, future)
-            raise
+        await self._waiting.wait(tenant, self._cut_short, self.leave)
 
     def leave(self, tenant: str) -> None:
         self.shares.take(tenant, -1)
-        if not tenant:
-            return
-        while self._waiting:
-            following, future = self._waiting.pop()
-            if not future.done():
-                self.shares.take(following)
-                future.set_result(None)
-                return
+        if tenant and self._waiting:
+            self._waiting.serve(_anybody)
+
+    def _cut_short(self) -> None:
+        held = self.shares.held
+        self._make_room(max(held, key=held.__getitem__, default=""))
 
     def _entitled(self, tenant: str) -> bool:
         """Who waits wants a seat as much as who has one, so both count."""
         held = self.shares.held
         tenants = len(held.keys() | self._waiting.keys() | {tenant})
         return held.get(tenant, 0) + self._waiting.waiting(tenant) < max(1, self.shares.total // tenants)
+
+
+def _anybody(_: str) -> bool:
+    """A seat that was given up is for whoever waits: all who do are below their share."""
+    return True

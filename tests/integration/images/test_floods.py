@@ -14,6 +14,7 @@ import pytest
 
 from sandpool.local.errors import NodeError
 from sandpool.local.images.options import LARGE, ImageOptions
+from support.hasty_clock import Hasty
 from support.image_files import INDEX, encode, file, make_image
 from support.image_store import image_store
 from support.small_registry import small_registry
@@ -148,6 +149,40 @@ async def test_large_documents_take_turns_and_small_ones_do_not_wait(tmp_path: P
         registry.manifests["tool", "1"] = (image.media_type, image.manifest)
         pulls = [asyncio.create_task(store.take(f"{address}/tool:{n}", holder=str(n))) for n in range(3)]
         assert (await store.take(f"{registry.address}/tool:1", holder="a")).id == image.id
+        for one in pulls:
+            one.cancel()
+        await asyncio.gather(*pulls, return_exceptions=True)
+
+
+@pytest.mark.parametrize("holders", ["aaaa", "abcd"], ids=["one tenant", "each another"])
+async def test_large_documents_of_others_do_not_keep_a_tenant_from_its_own(tmp_path: Path, holders: str) -> None:
+    """Neither by their number nor by their slowness."""
+    image = make_image([file("a", b"x")])
+    options = replace(OPTIONS, large=4, silence=600.0, patience=600.0)
+    held = 0
+
+    async def hold(writer: asyncio.StreamWriter) -> None:
+        nonlocal held
+        writer.write(BEGINNING + b"%x\r\n" % (4 * LARGE) + b" " * (2 * LARGE))
+        await writer.drain()
+        held += 1
+        await asyncio.Event().wait()
+
+    async with (
+        answering(hold) as address,
+        small_registry() as registry,
+        image_store(tmp_path / "i", options, Hasty()) as store,
+        asyncio.timeout(60),
+    ):
+        registry.blobs |= image.blobs
+        registry.manifests["tool", "1"] = (image.media_type, image.manifest + b" " * (2 * LARGE))
+        pulls = [
+            asyncio.create_task(store.take(f"{address}/tool:{n}", holder=str(n), tenant=tenant))
+            for n, tenant in enumerate(holders)
+        ]
+        while held < len(holders):
+            await asyncio.sleep(0.01)
+        assert (await store.take(f"{registry.address}/tool:1", holder="m", tenant="modest")).id == image.id
         for one in pulls:
             one.cancel()
         await asyncio.gather(*pulls, return_exceptions=True)

@@ -16,6 +16,7 @@ from aiohttp import web
 from sandpool.local.images.lines import Lines
 from sandpool.local.images.meter import AT_ONCE, Meter
 from sandpool.local.images.options import ImageOptions
+from support.image_store import any_place
 from support.kube_certificates import Authority
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -61,7 +62,7 @@ async def two_requests(serving: ssl.SSLContext | None, trusting: ssl.SSLContext 
         await site.start()
         address = runner.addresses[0]
         url = f"{'http' if serving is None else 'https'}://127.0.0.1:{address[1]}/"
-        async with Lines(ImageOptions(tls=trusting), asyncio.Semaphore(1)) as lines:
+        async with Lines(ImageOptions(tls=trusting), any_place()) as lines:
             lines.meter = meter = Counting()
             client = lines.to(None, proxied=True)  # type: ignore[arg-type]
             for _ in range(2):
@@ -105,7 +106,7 @@ def test_everything_passes_the_meter(loop: str, secure: bool, tmp_path: Path) ->
 
 
 async def test_nothing_private_of_aiohttp_is_touched() -> None:
-    async with Lines(ImageOptions(), asyncio.Semaphore(1)) as lines:
+    async with Lines(ImageOptions(), any_place()) as lines:
         connector = lines.to(None, proxied=True).connector  # type: ignore[arg-type]
         plain = aiohttp.TCPConnector()
         ours = [kind for kind in type(connector).__mro__ if kind.__module__.startswith("sandpool.")]

@@ -19,7 +19,7 @@ from sandpool.local.images.port import Credential
 from sandpool.local.images.store import ImageStore
 from sandpool.loop.clock import SystemClock
 from support.image_files import file, make_image
-from support.image_store import image_store
+from support.image_store import any_place, image_store
 from support.impatient_clock import ImpatientClock
 from support.inner_service import inner_service
 from support.small_registry import PASSWORD, USER, SmallRegistry, small_registry
@@ -154,7 +154,7 @@ async def test_a_public_name_that_means_this_machine(
 @pytest.mark.parametrize("reach", [Reach.PUBLIC, Reach.OTHERS])
 async def test_no_connection_is_made_out_of_reach(host: str, reach: Reach) -> None:
     """The last wall: whatever was thought of the name, the socket is not made."""
-    async with inner_service(SECRET) as beside, Lines(ImageOptions(), asyncio.Semaphore()) as lines:
+    async with inner_service(SECRET) as beside, Lines(ImageOptions(), any_place()) as lines:
         lines.meter.expects()
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
             await lines.to(reach, proxied=False).get(f"http://{host}:{beside.port}/")

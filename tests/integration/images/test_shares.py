@@ -15,6 +15,7 @@ from sandpool.local.errors import NodeError
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.places import Places
 from sandpool.loop.clock import SystemClock
+from support.hasty_clock import Hasty
 from support.image_files import file, make_image
 from support.image_store import image_store, layers
 from support.small_registry import SmallRegistry, small_registry
@@ -78,14 +79,14 @@ async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path:
         small_registry() as registry,
         image_store(tmp_path / "i", ImageOptions(registries=ALLOWED, pulls=4)) as store,
     ):
-        tenants = ["greedy", "greedy", "greedy", "second"]
-        taken = [
-            asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=tenant))
-            for n, tenant in enumerate(tenants)
-        ]
+        taken = []
         async with asyncio.timeout(30):
-            while len(asked) < 4:
-                await asyncio.sleep(0.01)
+            for n, tenant in enumerate(
+                ["greedy", "greedy", "greedy", "second"]
+            ):  # one after the other: the newest counts
+                taken.append(asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=tenant)))
+                while len(asked) <= n:
+                    await asyncio.sleep(0.01)
             await store.take(offer(registry), holder="m", tenant="modest")
             with pytest.raises(NodeError, match="gave way to another namespace's"):
                 await taken[2]
@@ -97,9 +98,37 @@ async def test_who_has_the_most_gives_way_to_a_tenant_that_has_nothing(tmp_path:
         assert not store._places._taken
 
 
+async def test_slow_pulls_of_many_tenants_give_way_to_one_that_has_nothing(tmp_path: Path) -> None:
+    """Nobody has more than the others, and all places are taken: a registry that says nothing must not keep one."""
+    options = ImageOptions(registries=ALLOWED, pulls=3, silence=600.0, patience=600.0)
+    async with (
+        silent() as (nobody, asked),
+        small_registry() as registry,
+        image_store(tmp_path / "i", options, Hasty()) as store,
+        asyncio.timeout(60),
+    ):
+        taken = [
+            asyncio.create_task(store.take(f"{nobody}/tool:{n}", holder=f"g{n}", tenant=f"slow-{n}")) for n in range(3)
+        ]
+        while len(asked) < 3:
+            await asyncio.sleep(0.01)
+        for n in range(3):
+            await store.take(offer(registry), holder=f"m{n}", tenant=f"modest-{n}")
+        gone = [task for task in taken if task.done()]
+        assert len(gone) == 1, "no more than needed"
+        with pytest.raises(
+            NodeError, match="gave way to another namespace's, because all places are taken and this one is too slow"
+        ):
+            await gone[0]
+        for task in taken:
+            task.cancel()
+        await asyncio.wait(taken)
+        assert not store._places.shares.held
+
+
 async def test_layers_of_one_tenant_are_not_all_that_is_unpacked() -> None:
     """And of two who have all places, the one with more gives way to a third."""
-    places, order = Places(ImageOptions().unpackers), list[str]()
+    places, order = Places(ImageOptions().unpackers, SystemClock()), list[str]()
 
     async def unpack(tenant: str) -> None:
         async with places.one(tenant, order.append):
@@ -121,7 +150,7 @@ async def test_layers_of_one_tenant_are_not_all_that_is_unpacked() -> None:
 
 
 async def test_who_is_not_wanted_any_more_while_it_gives_way_is_cancelled() -> None:
-    places = Places(2)
+    places = Places(2, SystemClock())
 
     async def hold(tenant: str) -> None:
         async with places.one(tenant, lambda words: None):
@@ -129,7 +158,7 @@ async def test_who_is_not_wanted_any_more_while_it_gives_way_is_cancelled() -> N
 
     first, second = asyncio.create_task(hold("a")), asyncio.create_task(hold("b"))
     await asyncio.sleep(0)
-    places._leaving.add(second)
+    places._leaving[second] = "it must"
     second.cancel()
     second.cancel()
     await asyncio.wait((second,))

@@ -19,7 +19,7 @@ from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.port import Images
 from sandpool.local.images.prune import PruneRules
 from sandpool.local.images.store import ImageStore
-from sandpool.local.images.upkeep import ImageHeld, ImageUnknown
+from sandpool.local.images.upkeep import ImageHeld, ImageUnknown, charges
 from sandpool.loop.clock import SystemClock
 from support.image_files import MadeImage, digest, file, folder, layer, make_image, opaque, write_oci_archive
 from support.image_store import files, image_store, layers, leftovers
@@ -379,3 +379,21 @@ async def test_a_layer_that_hides_all_below(registry: SmallRegistry, tmp_path: P
         registry.seen.clear()
         assert await store.take(f"{registry.address}/root:1", holder="a", policy="Always") == got
         assert len(registry.seen) == 2
+
+
+async def test_whoever_uses_an_image_shares_what_it_takes(registry: SmallRegistry, tmp_path: Path) -> None:
+    name = put(registry)
+    async with image_store(tmp_path / "i") as store:
+        await store.take(name, holder="a", tenant="a")
+        whole = charges(store._folder, 0)
+        assert set(whole) == {"a"}
+        for _ in range(2):
+            await store.take(name, holder="b", tenant="b")
+        assert charges(store._folder, 0) == {"a": whole["a"] // 2, "b": whole["a"] // 2}
+        await store.take(name, holder="a", tenant="a", policy="Always")
+    async with image_store(tmp_path / "i") as again:
+        assert charges(again._folder, 0) == {"a": whole["a"] // 2, "b": whole["a"] // 2}
+        await again.pull(name)
+        await again.take(name, holder="c", tenant="c")
+        assert charges(again._folder, 0) == {"": whole["a"]}
+        assert not again._space._pulling

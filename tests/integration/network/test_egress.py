@@ -297,3 +297,23 @@ async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(world: Out
 async def test_a_half_closed_request_is_still_answered(box: Box) -> None:
     answer = await box.ask(b"GET http://example.com/ HTTP/1.1\r\n\r\n", end=True)
     assert answer.endswith(b"hello")
+
+
+async def test_a_flood_of_policies_is_judged_once_and_the_last_one_holds(
+    world: OutsideWorld, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write used to compare every open connection with every rule, while everybody else waited."""
+    world.serve = _echo
+    asked: list[object] = []
+    find = box.policies.rules_of
+    monkeypatch.setattr(box.policies, "rules_of", lambda *args: asked.append(args) or find(*args))
+    reader, writer = await box.open()
+    writer.write(b"CONNECT 1.1.1.1:443 HTTP/1.1\r\n\r\n")
+    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    asked.clear()
+    for number in range(50):
+        box.policies.put(network_policy([to_block("1.1.1.1/32", ports=[{"port": 443}, {"port": 1000 + number}])]))
+    box.policies.put(network_policy([to_block("2.2.2.2/32")]))
+    assert await reader.read() == b""
+    assert len(asked) <= 2
+    writer.close()

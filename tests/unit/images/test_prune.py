@@ -5,14 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.images.prune import ImageView, PruneRules, plan_prune
+from sandpool.local.images.charges import ImageView
+from sandpool.local.images.prune import PruneRules, plan_prune
 
 NEVER = PruneRules(unused_for=1e9, max_bytes=10**12)
 NOW = 1000.0
 
 
-def image(name: str, used_at: float, *layers: str, **more: bool) -> ImageView:
-    return ImageView(name, layers, used_at, **more)
+def image(
+    name: str, used_at: float, *layers: str, held: bool = False, named: bool = True, imported: bool = False
+) -> ImageView:
+    return ImageView(name, layers, used_at, held, named, imported)
 
 
 def test_age() -> None:

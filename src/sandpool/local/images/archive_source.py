@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -103,9 +103,9 @@ class ArchiveSource:
             raise refusal(self._what, f"{name} is missing in it")
         return content
 
-    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
+    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], Awaitable[object]]) -> None:
         await stoppable(partial(self._copy, layer, target))
-        told(layer.size)
+        await told(layer.size)
 
     async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
         return False  # it names layers that it need not have

@@ -63,7 +63,7 @@ class RegistrySource:
     async def _resolve(self, registry: Registry) -> Wanted:
         return await resolve(registry, self._name.wanted, None, self._options, f"image {self._name}")
 
-    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
+    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], Awaitable[object]]) -> None:
         with target.open("wb") as file:
             download = _Download(
                 self._registry, layer, file, told, str(self._name), self._steady, self._clock.monotonic
@@ -130,7 +130,7 @@ class _Download:
         registry: Registry,
         layer: LayerSource,
         file: IO[bytes],
-        told: Callable[[int], object],
+        told: Callable[[int], Awaitable[object]],
         name: str,
         steady: Callable[[float, int], bool],
         now: Callable[[], float],
@@ -174,7 +174,7 @@ class _Download:
 
     async def _write(self, piece: bytearray) -> None:
         await asyncio.to_thread(self._write_now, piece)
-        self._told(self._size)
+        await self._told(self._size)
 
     def _write_now(self, piece: bytearray) -> None:
         self._file.write(piece)

@@ -29,6 +29,7 @@ from sandpool.local.images.records import (
     Used,
     read,
     sync,
+    used_by,
     write,
 )
 from sandpool.local.images.tree import empty_out
@@ -165,10 +166,19 @@ class ImageFolder:
         return record if record is not None and all(map(self.has_layer, record.layers)) else None
 
     def keep_image(self, record: ImageRecord, names: tuple[NameRecord, ...], now: float) -> None:
-        write(self.image_path(record.id), record, self.work)
+        """With the lock held exclusively. Whoever used it before goes on to share what it takes."""
+        old = read(self.image_path(record.id), ImageRecord)
+        write(self.image_path(record.id), used_by(record, *(old.tenants if old is not None else ())), self.work)
         os.utime(self.image_path(record.id), (now, now))
         for name in names:
             write(self.name_path(name.reference), name, self.work)
+
+    def note_use(self, id_: str, tenant: str, now: float) -> None:
+        """It shares from now on what the image takes. With the lock held exclusively."""
+        record = read(self.image_path(id_), ImageRecord)
+        if record is not None and (used := used_by(record, tenant)) is not record:
+            write(self.image_path(id_), used, self.work)
+            os.utime(self.image_path(id_), (now, now))
 
     def all_names(self) -> list[NameRecord]:
         return [record for path in self.names.iterdir() if (record := read(path, NameRecord)) is not None]

@@ -8,11 +8,11 @@ a meter allows (meter.py).
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from ipaddress import ip_address
 
@@ -24,12 +24,14 @@ from aiohttp.tracing import Trace
 from sandpool.local.images.allowed import Reach, may_connect
 from sandpool.local.images.meter import Meter, measure
 from sandpool.local.images.options import ImageOptions
+from sandpool.local.images.pace import Place
 from sandpool.local.network.forbidden import Address
 from sandpool.local.network.route import Route, route
 from sandpool.loop import descriptors
 from sandpool.version import __version__
 
 AskRoute = Callable[[Address], Route]
+TakePlace = Callable[[], AbstractAsyncContextManager[Place]]
 
 
 class OutOfReach(PermissionError):
@@ -37,11 +39,19 @@ class OutOfReach(PermissionError):
 
 
 class Lines:
-    """Of one pull. `large`: places for documents that take much memory, over all pulls."""
+    """Of one pull. `large`: places for documents that take much memory, which tenants share; `got` hears of all content that comes."""
 
-    def __init__(self, options: ImageOptions, large: asyncio.Semaphore, ask_route: AskRoute = route) -> None:
+    def __init__(
+        self,
+        options: ImageOptions,
+        large: TakePlace,
+        got: Callable[[int], object] = lambda size: None,
+        *,
+        ask_route: AskRoute = route,
+    ) -> None:
         self.meter = Meter()
         self.large = large
+        self._got = got
         self._options = options
         self._route = ask_route
         self._clients: dict[Reach | None, aiohttp.ClientSession] = {}
@@ -51,6 +61,10 @@ class Lines:
         if key not in self._clients:
             self._clients[key] = _client(self._options, key, self._route, self.meter)
         return self._clients[key]
+
+    def taken(self, content: int) -> None:
+        self.meter.taken(content)
+        self._got(content)
 
     async def __aenter__(self) -> Lines:
         return self

@@ -1,8 +1,8 @@
-"""How much of one kind is under way at once (pulls, layers being unpacked): tenants share it, and wait in turn for the next place.
+"""How much of one kind is under way at once (pulls, large documents, layers being unpacked): tenants share it, and wait in turn for the next place.
 
-A registry that drips, or an image that takes hours, keeps a place and nobody else's: one tenant alone may have nearly all of them, and
-leaves room for another (loop/shares.py). When there is none left for a tenant that has none, whoever has the most gives its newest one up.
-Nobody is refused for it; a pod that waits says so, and one that gave way tries again.
+One tenant alone may have nearly all places, and leaves room for another (loop/shares.py). When there is none left for a tenant that has
+none, whoever has the most gives its newest one up. If everybody has one, the slowest gives way (pace.py), so that registries that drip
+keep nobody out. Nobody is refused for it; a pod that waits says so, and one that gave way tries again.
 """
 
 from __future__ import annotations
@@ -12,84 +12,99 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from sandpool.local.errors import NodeError
-from sandpool.loop.rotation import Rotation
+from sandpool.local.images.pace import LOOK, Place, slowest
+from sandpool.loop.clock import Clock, Timer
 from sandpool.loop.shares import Shares
+from sandpool.loop.waiting import Waiting
 
 Task = asyncio.Task[object]
 
 
+def quiet(words: str) -> None:
+    """For whom progress does not matter."""
+
+
 class Places:
-    def __init__(self, total: int) -> None:
+    """`slow_ones_give_way` is for what depends on others than this machine, and tells its place how it gets on."""
+
+    def __init__(self, total: int, clock: Clock, *, slow_ones_give_way: bool = True) -> None:
         self.shares = Shares(total)
-        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
-        self._taken: dict[str, dict[Task, None]] = {}  # by tenant, the oldest first
-        self._leaving: set[Task] = set()  # who was told to give way
+        self._clock = clock
+        self._slow_ones_give_way = slow_ones_give_way
+        self._timer: Timer | None = None
+        self._waiting = Waiting(self.shares)
+        self._taken: dict[str, dict[Task, Place]] = {}  # by tenant, the oldest first
+        self._leaving: dict[Task, str] = {}  # who was told to give way, and why
 
     @asynccontextmanager
-    async def one(self, tenant: str, tell: Callable[[str], object]) -> AsyncIterator[None]:
+    async def one(self, tenant: str, tell: Callable[[str], object] = quiet) -> AsyncIterator[Place]:
         """`tell` hears if there is none at the moment. NodeError: it had to give way."""
-        if not self._waiting.waiting(tenant) and self.shares.room(tenant) > 0:
+        if not self._waiting.waiting(tenant) and self._has_room(tenant):
             self.shares.take(tenant)
         else:
             whose = f"namespace {tenant} has" if tenant else "there are"
             tell(f"waiting: {whose} {self.shares.holds(tenant)} pulls under way")
-            await self._wait(tenant)
+            await self._waiting.wait(tenant, self._make_room, self._leave)
         task = asyncio.current_task()
         assert task is not None
         mine = self._taken.setdefault(tenant, {})
-        mine[task] = None
+        mine[task] = place = Place(self._clock.monotonic)
         try:
-            yield
+            yield place
         except asyncio.CancelledError:
             if task not in self._leaving or task.uncancel() > 0:  # nobody wants it any more
                 raise
+            why = self._leaving[task]
             raise NodeError(
-                "ErrImagePull",
-                "the pull gave way to another namespace's, because this one has the most under way; it is tried again",
+                "ErrImagePull", f"the pull gave way to another namespace's, because {why}; it is tried again"
             ) from None
         finally:
-            self._leaving.discard(task)
+            self._leaving.pop(task, None)
             del mine[task]
             if not mine:
                 del self._taken[tenant]
             self._leave(tenant)
 
-    async def _wait(self, tenant: str) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.push(tenant, future)
-        self._make_room()
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self._leave(tenant)
-            else:
-                self._waiting.remove(tenant, future)
-            raise
+    def _has_room(self, tenant: str) -> bool:
+        return self.shares.room(tenant) > 0
 
     def _make_room(self) -> None:
-        """For those who have nothing at all, from who has the most."""
+        """For those who have nothing at all, from who has the most, or else from who is the slowest."""
+        while self._missing() > 0:
+            left = {
+                tenant: [task for task in tasks if task not in self._leaving]
+                for tenant, tasks in self._taken.items()
+                if tenant
+            }
+            tasks = max(left.values(), key=len, default=[])
+            if len(tasks) >= 2:
+                self._tell_to_leave(tasks[-1], "this one has the most under way")
+                continue
+            if not self._slow_ones_give_way:
+                return
+            found = slowest({task: self._taken[tenant][task] for tenant in left for task in left[tenant]})
+            if found is None:
+                if self._timer is None:
+                    self._timer = self._clock.call_later(LOOK, self._look)
+                return
+            self._tell_to_leave(found, "all places are taken and this one is too slow")
+
+    def _missing(self) -> int:
+        """How many places those who have nothing lack."""
         shares = self.shares
         waiting = self._waiting.keys()
         without = sum(not shares.holds(tenant) for tenant in waiting if tenant)
-        while without > len(self._leaving) + shares.total - shares.used:
-            left = {
-                tenant: [task for task in tasks if task not in self._leaving] for tenant, tasks in self._taken.items()
-            }
-            tasks = max((tasks for tenant, tasks in left.items() if tenant), key=len, default=[])
-            if len(tasks) < 2:
-                return
-            self._leaving.add(tasks[-1])
-            tasks[-1].cancel()
+        return without - len(self._leaving) - (shares.total - shares.used)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._make_room()
+
+    def _tell_to_leave(self, task: Task, why: str) -> None:
+        self._leaving[task] = why
+        task.cancel()
 
     def _leave(self, tenant: str) -> None:
         self.shares.take(tenant, -1)
-        for _ in range(len(self._waiting)):  # each at most once: one who has its share waits on
-            following, future = self._waiting.pop()
-            if future.done():
-                continue  # it has given up
-            if self.shares.room(following) > 0:
-                self.shares.take(following)
-                future.set_result(None)
-            else:
-                self._waiting.push(following, future)
+        while self._waiting.serve(self._has_room):
+            pass

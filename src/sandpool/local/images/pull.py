@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from sandpool.local.errors import NodeError
@@ -20,14 +21,17 @@ from sandpool.local.images.manifest import digest_of
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.parents import UnpackedLayer, covering_layer
 from sandpool.local.images.progress import Progress
-from sandpool.local.images.records import HoldRecord, ImageRecord, LayerAccess, NameRecord, image_record
+from sandpool.local.images.records import HoldRecord, ImageRecord, LayerAccess, NameRecord, image_record, used_by
 from sandpool.local.images.source import LayerSource, Source, Wanted
+from sandpool.local.images.space import NoRoom, PullSpace
 from sandpool.local.images.uninterrupted import uninterrupted
 from sandpool.local.images.worker import Job
-from sandpool.local.images.worker_process import DiskFull, LayerRefused, worker
+from sandpool.local.images.worker_process import DiskFull, LayerDone, LayerRefused, LayerTooLarge, Unpacking, worker
 from sandpool.loop.clock import Clock
+from sandpool.loop.shares import OPERATOR
 
-Unpacking = Callable[[], AbstractAsyncContextManager[None]]
+_RATIO = 4  # bytes that come out for each that goes in, if one must guess
+TakePlace = Callable[[], AbstractAsyncContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,10 @@ class Kitchen:
     options: ImageOptions
     clock: Clock
     unpacking: (
-        Unpacking  # a place for one layer: slow registries must not hold up others, nor many pulls fill the machine
+        TakePlace  # a place for one layer: slow registries must not hold up others, nor many pulls fill the machine
     )
+    space: PullSpace  # on whose account, and how much of the disk it may take
+    tenant: str = OPERATOR
 
 
 async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Callable[[str], object]) -> Wanted:
@@ -57,6 +63,8 @@ async def pull(kitchen: Kitchen, source: Source, what: str, hold: str, tell: Cal
         return wanted
     except DiskFull as error:
         raise disk_full(what, kitchen.folder.root) from error
+    except NoRoom as error:
+        raise pull_error(what, str(error)) from error
     except OSError as error:
         if full(error):
             raise disk_full(what, kitchen.folder.root) from error
@@ -93,7 +101,7 @@ class _Cover:
     async def describe(self) -> Wanted:
         raise NotImplementedError
 
-    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
+    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], Awaitable[object]]) -> None:
         await uninterrupted(asyncio.to_thread(_write, target, self._content))
 
     async def proves(self, layer: LayerSource, access: LayerAccess) -> bool:
@@ -119,6 +127,7 @@ def _cover(folder: ImageFolder, wanted: Wanted) -> _Cover | None:
 async def keep(kitchen: Kitchen, wanted: Wanted, names: tuple[NameRecord, ...]) -> ImageRecord:
     """From now on the image is here under these names. Its layers are held by whoever pulled them."""
     record = image_record(wanted.id, tuple(layer.diff_id for layer in wanted.layers), wanted.lowest, wanted.run)
+    record = used_by(record, kitchen.tenant)
     now = kitchen.clock.now().timestamp()
     try:
         await uninterrupted(asyncio.to_thread(_keep_locked, kitchen.folder, record, names, now))
@@ -150,8 +159,9 @@ async def _bring(
     what: str,
     tell: Callable[[str], object],
 ) -> None:
-    if sum(layer.size for layer in missing) > room_for_pulls(kitchen):
-        raise DiskFull
+    size = sum(layer.size for layer in missing)
+    if await kitchen.space.potential(size) < size:
+        raise kitchen.space.refusal()
     scratch = kitchen.folder.fresh()
     try:
         there = [kitchen.folder.layer_record(layer.diff_id) for layer in wanted.layers if layer not in missing]
@@ -178,12 +188,6 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def room_for_pulls(kitchen: Kitchen) -> int:
-    """Bytes of the disk that pulls may still take: neither the reserve nor what pods need to run is for images."""
-    room = os.statvfs(kitchen.folder.root)
-    return room.f_bavail * room.f_frsize - kitchen.options.leave
-
-
 class _Layers:
     def __init__(
         self,
@@ -206,37 +210,65 @@ class _Layers:
     async def bring(self, layer: LayerSource, number: int) -> None:
         blob, target = self._scratch / f"{number}.blob", self._scratch / str(number)
         async with self._downloads:
-            await self._source.fetch(layer, blob, lambda size: self._fetched(layer, size))
+            await self._source.fetch(layer, blob, partial(self._fetched, layer, str(blob)))
         async with self._one_at_a_time, self._kitchen.unpacking():
-            await self._unpack(layer, number, blob, target)
+            await self._unpack(layer, blob, target)
             await uninterrupted(asyncio.to_thread(self._kitchen.folder.keep_layer, target, layer.diff_id))
             self._progress.layer_done()
         blob.unlink()
+        self._kitchen.space.set(str(blob), 0)
 
-    def _fetched(self, layer: LayerSource, size: int) -> None:
-        self._still_fits()
+    async def _fetched(self, layer: LayerSource, part: str, size: int) -> None:
+        await self._kitchen.space.wrote(part, size, 1, layer.size - size)
         self._progress.fetched(layer, size)
 
-    def _unpacked(self, at: int, of: int) -> None:
-        self._still_fits()
-        self._progress.unpacked(at, of)
-
-    def _still_fits(self) -> None:
+    async def _unpacked(self, part: str, how: Unpacking) -> None:
         """What an image unpacks to is known only when it has, and others write to the same disk."""
-        if room_for_pulls(self._kitchen) <= 0:
-            raise DiskFull
+        await self._kitchen.space.wrote(part, how.bytes, how.files, _RATIO * (how.of - how.at))
+        self._progress.unpacked(how.at, how.of)
 
-    async def _unpack(self, layer: LayerSource, number: int, blob: Path, target: Path) -> None:
-        limits = self._kitchen.options.limits
-        os.mkdir(target, mode=0o700)
-        most = min(self._left, room_for_pulls(self._kitchen))
-        job = Job(str(blob), str(target), layer.diff_id, max(0, most), limits.entries, limits.path, limits.depth)
+    async def _unpack(self, layer: LayerSource, blob: Path, target: Path) -> None:
+        space = self._kitchen.space
         try:
-            async with worker() as process:
-                done = await process.unpack(job, self._unpacked)
+            done = await self._unpack_somehow(layer, blob, target)
         except LayerRefused as error:
-            if most < self._left and room_for_pulls(self._kitchen) < most:
-                raise DiskFull from error
             which = layer.digest or layer.file or layer.diff_id
             raise pull_error(self._what, f"layer {which} is refused: {error}") from error
+        await space.wrote(str(target), done.bytes, done.files, 0)
         self._left -= done.bytes
+
+    async def _unpack_somehow(self, layer: LayerSource, blob: Path, target: Path) -> LayerDone:
+        """Into the room there is; if it does not fit, into more, as long as more can be had: nobody knows before how much it takes, and
+        nothing is taken from others for what it might be."""
+        space = self._kitchen.space
+        room, wanted = space.room(), 0
+        while True:
+            try:
+                return await self._unpack_into(room, layer, blob, target)
+            except LayerTooLarge as error:
+                if not self._by_room(error, room):
+                    raise
+                if room < wanted:  # which was all that could be had
+                    raise space.refusal() from error
+            await uninterrupted(asyncio.to_thread(discard, target))
+            space.set(str(target), 0)
+            before, wanted = room, max(2 * room, _RATIO * layer.size)
+            room = await space.make_room(wanted)
+            if room <= before:
+                raise space.refusal()
+
+    def _by_room(self, error: LayerTooLarge, room: int) -> bool:
+        """Whether it was the disk that was too small for it, and not what an image may have."""
+        most, entries = self._bounds(room)
+        return entries < self._kitchen.options.limits.entries if error.files else most < self._left
+
+    def _bounds(self, room: int) -> tuple[int, int]:
+        return min(self._left, room), min(self._kitchen.options.limits.entries, self._kitchen.space.files(room))
+
+    async def _unpack_into(self, room: int, layer: LayerSource, blob: Path, target: Path) -> LayerDone:
+        limits = self._kitchen.options.limits
+        most, entries = self._bounds(room)
+        os.mkdir(target, mode=0o700)
+        job = Job(str(blob), str(target), layer.diff_id, most, entries, limits.path, limits.depth)
+        async with worker() as process:
+            return await process.unpack(job, partial(self._unpacked, str(target)))

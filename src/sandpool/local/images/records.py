@@ -10,8 +10,10 @@ from typing import TypeVar
 import msgspec
 
 from sandpool.local.images.image import ImageConfig
+from sandpool.loop.shares import OPERATOR
 
 PULLED, IMPORTED = "pull", "import"
+MOST_TENANTS = 256  # that are remembered of one image
 
 
 class NameRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +40,20 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     working_dir: str = ""
     user: str = ""
     stop_signal: str = ""
+    tenants: tuple[str, ...] = ()  # namespaces whose pods have used it, and the operator (""), see charges.py
 
     @property
     def config(self) -> ImageConfig:
         return ImageConfig(self.entrypoint, self.cmd, self.env, self.working_dir, self.user, self.stop_signal)
+
+
+def used_by(record: ImageRecord, *tenants: str) -> ImageRecord:
+    """The same, used by these as well. What the operator brought is nobody else's. Only so many are remembered: what one of more would have
+    to bear is next to nothing."""
+    users = tuple(dict.fromkeys((*record.tenants, *tenants)))[:MOST_TENANTS]
+    if OPERATOR in tenants or OPERATOR in record.tenants:
+        users = (OPERATOR,)
+    return msgspec.structs.replace(record, tenants=users) if users != record.tenants else record
 
 
 def image_record(id_: str, layers: tuple[str, ...], lowest: int, run: ImageConfig) -> ImageRecord:

@@ -26,6 +26,7 @@ from sandpool.local.images.errors import Broken, NotAllowed, pull_error
 from sandpool.local.images.lines import Lines, OutOfReach
 from sandpool.local.images.manifest import ACCEPT
 from sandpool.local.images.options import LARGE, ImageOptions
+from sandpool.local.images.pace import Place
 from sandpool.local.images.port import Credential
 from sandpool.local.images.reference import Name, loopback
 
@@ -100,16 +101,19 @@ class Registry:
                 piece = await response.content.readany()
             if not piece:
                 return
-            self._lines.meter.taken(len(piece))
+            self._lines.taken(len(piece))
             yield piece
 
     async def _read(self, response: aiohttp.ClientResponse, most: int) -> bytes | None:
         """The whole body; None if it is longer."""
         content = bytearray()
-        async with AsyncExitStack() as place:
+        place: Place | None = None
+        async with AsyncExitStack() as stack:
             async for piece in self._pieces(response):
                 if len(content) <= LARGE < len(content) + len(piece):
-                    await place.enter_async_context(self._lines.large)
+                    place = await stack.enter_async_context(self._lines.large())
+                if place is not None:
+                    place.got(len(piece))
                 content += piece
                 if len(content) > most:
                     return None

@@ -47,7 +47,7 @@ class Wanted:
 class Source(Protocol):
     async def describe(self) -> Wanted: ...
 
-    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], object]) -> None:
+    async def fetch(self, layer: LayerSource, target: Path, told: Callable[[int], Awaitable[object]]) -> None:
         """Writes the layer as it is stored, checked against its digest and size. `told` hears how many bytes are there."""
         ...
 

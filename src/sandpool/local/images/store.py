@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,22 +25,31 @@ from sandpool.local.images.image import Image, RootFs
 from sandpool.local.images.importing import import_archive
 from sandpool.local.images.local_folder import folder_image
 from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.places import Places
+from sandpool.local.images.pace import Place
+from sandpool.local.images.places import Places, quiet
 from sandpool.local.images.port import Credential
 from sandpool.local.images.prune import PruneRules
-from sandpool.local.images.pull import Kitchen, Unpacking, keep, pull
-from sandpool.local.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord
+from sandpool.local.images.pull import Kitchen, keep, pull
+from sandpool.local.images.records import IMPORTED, PULLED, HoldRecord, ImageRecord, NameRecord, used_by
 from sandpool.local.images.reference import Folder, HostFiles, Name, parse, parse_name
 from sandpool.local.images.shared import Shared, Tell, Work
+from sandpool.local.images.space import ImageSpace
 from sandpool.local.images.uninterrupted import uninterrupted
 from sandpool.loop.clock import Clock
+from sandpool.loop.shares import OPERATOR
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
 
-def quiet(words: str) -> None:
-    """For whom progress does not matter."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Several who ask for the same share one pull."""
+
+    name: Name
+    credentials: tuple[Credential, ...]
+    tenant: str = ""
+    everybody: bool = False
 
 
 class ImageStore:
@@ -48,13 +57,13 @@ class ImageStore:
 
     def __init__(self, folder: Path, clock: Clock, options: ImageOptions = ImageOptions()) -> None:
         self._folder = ImageFolder(folder, f"{os.getpid()}-{os.urandom(6).hex()}")
-        self._unpackers = Places(options.unpackers)
-        self._kitchen = Kitchen(self._folder, options, clock, self._unpacking(""))
+        self._unpackers = Places(options.unpackers, clock, slow_ones_give_way=False)
+        self._space = ImageSpace(self._folder, clock, options.leave)
         self._options = options
         self._clock = clock
         self._pulls: Shared[ImageRecord] = Shared()
-        self._places = Places(options.pulls)
-        self._large = asyncio.Semaphore(options.large)
+        self._places = Places(options.pulls, clock)
+        self._large = Places(options.large, clock)
 
     async def open(self) -> None:
         """Takes away what a process that died left behind, and what has not been used for long."""
@@ -109,7 +118,7 @@ class ImageStore:
     ) -> ImageRecord:
         always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
         proofs = tuple(proof(self._folder.key, name, one) for one in matching(credentials, name))
-        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, always, proofs))
+        found = await uninterrupted(asyncio.to_thread(self._find, name, holder, tenant, always, proofs))
         if found is not None:
             return found
         if policy == "Never":
@@ -118,7 +127,7 @@ class ImageStore:
                 f"image {name} is not on this machine for this pod and its pull policy is Never: it is not here, or came with a login "
                 "that is not in imagePullSecrets. `sandpool image pull` or `sandpool image import` bring it for everybody",
             )
-        return await self._pull_shared(name, holder, credentials, progress, tenant=tenant)
+        return await self._pull_shared(_Asked(name, credentials, tenant), holder, progress)
 
     async def pull(self, reference: str, credentials: Sequence[Credential] = (), progress: Tell = quiet) -> str:
         """Asks the registry even for what was imported, and answers the image's id. Nobody holds it afterwards. It is the
@@ -126,30 +135,27 @@ class ImageStore:
         holder = f"pull of {reference}"
         name = parse_name(reference)
         try:
-            return (await self._pull_shared(name, holder, tuple(credentials), progress, everybody=True)).id
+            return (await self._pull_shared(_Asked(name, tuple(credentials), everybody=True), holder, progress)).id
         finally:
             self.release(holder)
 
-    async def _pull_shared(
-        self,
-        name: Name,
-        holder: str,
-        credentials: tuple[Credential, ...],
-        progress: Tell,
-        *,
-        everybody: bool = False,
-        tenant: str = "",
-    ) -> ImageRecord:
-        self._check_allowed(name)
-        begin = partial(self._begin, name, credentials, everybody, tenant)
-        async with self._pulls.join((str(name), credentials, everybody, tenant), begin, progress) as record:
+    async def _pull_shared(self, asked: _Asked, holder: str, progress: Tell) -> ImageRecord:
+        self._check_allowed(asked.name)
+        async with self._pulls.join(asked, partial(self._begin, asked), progress) as record:
             await uninterrupted(asyncio.to_thread(self._hold, record, holder))
         await self._prune_quietly()
         return record
 
-    def _find(self, name: Name, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
-        """The image, held, if it is here and this pod may have it. One that was imported is never asked of a registry: who
-        imported it decided."""
+    def _find(self, name: Name, holder: str, tenant: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
+        """The image, held, if it is here and this pod may have it; from now on its tenant shares what it takes."""
+        found = self._held(name, holder, always, proofs)
+        if found is not None and tenant and used_by(found, tenant) is not found:
+            with self._folder.locked(exclusive=True):
+                self._folder.note_use(found.id, tenant, self._clock.now().timestamp())
+        return found
+
+    def _held(self, name: Name, holder: str, always: bool, proofs: tuple[str, ...]) -> ImageRecord | None:
+        """One that was imported is never asked of a registry: who imported it decided."""
         with self._folder.locked():
             for known in self._known(name):
                 if not may_use(known, proofs) or (always and known.origin != IMPORTED):
@@ -187,38 +193,46 @@ class ImageStore:
                 "cluster decides that: `--registry`",
             )
 
-    def _begin(
-        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, tenant: str
-    ) -> Work[ImageRecord]:
+    def _begin(self, asked: _Asked) -> Work[ImageRecord]:
         hold = f"pull {os.urandom(8).hex()}"
-        return Work(
-            partial(self._pull_told, name, credentials, everybody, tenant, hold),
-            lambda: self._folder.release(hold),
-        )
+        return Work(partial(self._pull_told, asked, hold), lambda: self._folder.release(hold))
 
-    async def _pull_told(
-        self, name: Name, credentials: tuple[Credential, ...], everybody: bool, tenant: str, hold: str, tell: Tell
-    ) -> ImageRecord:
+    async def _pull_told(self, asked: _Asked, hold: str, tell: Tell) -> ImageRecord:
         """What goes wrong is told without where it did: errors are kept for a while, and the places in them keep what was pulled."""
         try:
-            async with self._places.one(tenant, tell):
-                kitchen = replace(self._kitchen, unpacking=self._unpacking(tenant))
-                return await self._pull(kitchen, name, credentials, everybody, hold, tell)
+            async with self._places.one(asked.tenant, tell) as place:
+                with self._space.pull(asked.tenant, place.at_work) as space:
+                    unpacking = partial(self._unpacking, asked.tenant, place)
+                    kitchen = Kitchen(self._folder, self._options, self._clock, unpacking, space, asked.tenant)
+                    return await self._pull(kitchen, asked, place, hold, tell)
         except NodeError as error:
             told = NodeError(error.reason, error.message)
         raise told
 
-    def _unpacking(self, tenant: str) -> Unpacking:
-        return lambda: self._unpackers.one(tenant, quiet)
+    @asynccontextmanager
+    async def _unpacking(self, tenant: str, place: Place) -> AsyncIterator[None]:
+        with place.at_work():
+            async with self._unpackers.one(tenant):
+                yield
 
-    async def _pull(
-        self, kitchen: Kitchen, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
-    ) -> ImageRecord:
+    @asynccontextmanager
+    async def _reading(self, tenant: str, place: Place) -> AsyncIterator[Place]:
+        """A place for a large document; waiting for it is not the registry's slowness."""
+        async with AsyncExitStack() as stack:
+            with place.at_work():
+                large = await stack.enter_async_context(self._large.one(tenant))
+            yield large
+
+    async def _pull(self, kitchen: Kitchen, asked: _Asked, place: Place, hold: str, tell: Tell) -> ImageRecord:
         from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
         from sandpool.local.images.lines import Lines
 
-        async with Lines(self._options, self._large) as lines:
-            source = RegistrySource(lines, name, credentials, self._options, self._clock, everybody=everybody)
+        await self._space.look()
+        name, large = asked.name, partial(self._reading, asked.tenant, place)
+        async with Lines(self._options, large, place.got) as lines:
+            source = RegistrySource(
+                lines, name, asked.credentials, self._options, self._clock, everybody=asked.everybody
+            )
             wanted = await pull(kitchen, source, str(name), hold, tell)
         record = NameRecord(
             reference=str(name),
@@ -230,12 +244,16 @@ class ImageStore:
             proofs=(proof(self._folder.key, name, source.used),) if source.used is not None else (),
         )
         kept = await keep(kitchen, wanted, (record,))
+        await self._space.look()  # what is stored now is counted before what was under way is forgotten
         log.info("image pulled", image=str(name), id=kept.id)
         return kept
 
     async def import_archive(self, path: Path, name: str = "", progress: Tell = quiet) -> tuple[NameRecord, ...]:
         """The images of a file or folder, under the names that they have in it, or one under the name that is given."""
-        return await import_archive(self._kitchen, path, parse_name(name) if name else None, progress)
+        with self._space.pull(OPERATOR) as space:
+            unpacking = partial(self._unpackers.one, OPERATOR)
+            kitchen = Kitchen(self._folder, self._options, self._clock, unpacking, space)
+            return await import_archive(kitchen, path, parse_name(name) if name else None, progress)
 
     async def listed(self) -> tuple[upkeep.Listed, ...]:
         return await asyncio.to_thread(upkeep.listed, self._folder)

@@ -11,7 +11,7 @@ import importlib
 import zlib
 from typing import IO
 
-from sandpool.local.images.tar import BadArchive, Readable
+from sandpool.local.images.tar import BadArchive, Readable, TooMuch
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -68,7 +68,7 @@ class Measured:
             raise BadArchive(f"it cannot be decompressed: {error}") from error
         self.size += len(piece)
         if self.size > self._most:
-            raise BadArchive(f"it holds more than the {self._most} bytes that are left for this image")
+            raise TooMuch(f"it holds more than the {self._most} bytes that are left for this image")
         self._sum.update(piece)
         return piece
 

@@ -25,6 +25,14 @@ class BadArchive(Exception):
     """The archive is not what it must be; the message says what is wrong with it."""
 
 
+class TooMuch(BadArchive):
+    """More bytes come out of it than may."""
+
+
+class TooMany(BadArchive):
+    """More files come out of it than may."""
+
+
 class Readable(Protocol):
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes; fewer only at the end."""

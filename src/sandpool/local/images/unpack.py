@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sandpool.local.images import tar
-from sandpool.local.images.tar import BadArchive, Entry, TarReader, show
+from sandpool.local.images.tar import BadArchive, Entry, TarReader, TooMany, show
 from sandpool.local.images.tree import Path, Tree, split
 
 _WHITEOUT, _RESERVED, _OPAQUE = b".wh.", b".wh..wh.", b".wh..wh..opq"
@@ -80,7 +80,7 @@ def opaque_attributes(folder: int) -> tuple[str, ...]:
 
 
 class Unpacker:
-    def __init__(self, root: int, rules: Rules) -> None:
+    def __init__(self, root: int, rules: Rules, done: Unpacked | None = None) -> None:
         self._tree = Tree(root)
         self._root = root
         self._rules = rules
@@ -88,13 +88,13 @@ class Unpacker:
         self._below: dict[
             Path, list[Path]
         ] = {}  # the folders made in each, so that removing one costs what making it did
-        self.done = Unpacked()
+        self.done = done if done is not None else Unpacked()
 
     def unpack(self, archive: TarReader) -> Unpacked:
         with self._tree:
             for number, entry in enumerate(archive, 1):
                 if number > self._rules.entries:
-                    raise BadArchive(f"it has more than {self._rules.entries} entries")
+                    raise TooMany(f"it has more than {self._rules.entries} entries")
                 self._put(entry, archive)
             self._finish()
         self.done.implied = sorted(islice(self._implied(), _MOST_IMPLIED))
@@ -135,7 +135,7 @@ class Unpacker:
     def _count(self, content: int = 0) -> None:
         self.done.files += 1
         if self.done.files > self._rules.entries:  # one entry can imply many folders
-            raise BadArchive(f"it makes more than {self._rules.entries} files and folders")
+            raise TooMany(f"it makes more than {self._rules.entries} files and folders")
         self.done.bytes += content + (-content % _DISK_BLOCK or (0 if content else _DISK_BLOCK))
 
     def _put_folder(self, path: Path, look: _Look | None) -> None:

@@ -4,13 +4,15 @@ when what it removed is really gone."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandpool.kube.errors import SandpoolError
+from sandpool.local.images.charges import Charges, ImageView
 from sandpool.local.images.folder import ImageFolder, discard
-from sandpool.local.images.prune import ImageView, PruneRules, plan_prune
-from sandpool.local.images.records import IMPORTED, LayerRecord, NameRecord, read
+from sandpool.local.images.prune import Asking, PruneRules, plan_prune, plan_room
+from sandpool.local.images.records import IMPORTED, HoldRecord, LayerRecord, NameRecord, read
 from sandpool.local.images.reference import Name
 from sandpool.local.images.worker import RECORD
 
@@ -100,26 +102,67 @@ def remove(folder: ImageFolder, wanted: Name | str) -> Removed:
 def prune(folder: ImageFolder, rules: PruneRules, now: float) -> Removed:
     with folder.locked(exclusive=True):
         names = _names(folder)
-        held = {hold.image for hold in folder.all_holds()}
-        views = [
-            ImageView(
-                used.record.id,
-                used.record.layers,
-                used.at,
-                held=used.record.id in held,
-                named=used.record.id in names,
-                imported=any(name.origin == IMPORTED for name in names.get(used.record.id, ())),
-            )
-            for used in folder.all_images()
-        ]
-        gone = plan_prune(views, _sizes(folder), rules, now)
-        for id_ in gone:
-            for name in names.get(id_, ()):
-                folder.name_path(name.reference).unlink(missing_ok=True)
-            folder.image_path(id_).unlink(missing_ok=True)
-        freed, trash = _sweep(folder)
+        gone = plan_prune(_views(folder, names, folder.all_holds()), _sizes(folder), rules, now)
+        freed, trash = _take_out(folder, gone, names)
     for path in trash:
         discard(path)
+    return _removed(gone, names, freed)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    room: int  # for who asked
+    removed: Removed
+    charges: dict[str, int]  # what tenants have, now
+
+
+def make_room(folder: ImageFolder, each_file: int, asking: Asking, *, really: bool) -> Made:
+    """Not really: what would be, and nothing is removed."""
+    with folder.locked(exclusive=really):
+        names, holds = _names(folder), folder.all_holds()
+        views, costs = _views(folder, names, holds), _sizes(folder, each_file)
+        pinned = {layer for hold in holds for layer in hold.layers}
+        gone, room = plan_room(views, costs, pinned, asking)
+        freed, trash = _take_out(folder, gone, names) if gone and really else (0, [])
+    for path in trash:
+        discard(path)
+    taken = set(gone)
+    left = [view for view in views if view.id not in taken]
+    return Made(room, _removed(gone, names, freed), Charges(left, costs, pinned).held)
+
+
+def charges(folder: ImageFolder, each_file: int) -> dict[str, int]:
+    """What tenants have. A file counts for so many bytes at least."""
+    with folder.locked():
+        names, holds = _names(folder), folder.all_holds()
+        return Charges(_views(folder, names, holds), _sizes(folder, each_file)).held
+
+
+def _views(folder: ImageFolder, names: dict[str, list[NameRecord]], holds: Sequence[HoldRecord]) -> list[ImageView]:
+    held = {hold.image for hold in holds}
+    return [
+        ImageView(
+            used.record.id,
+            used.record.layers,
+            used.at,
+            held=used.record.id in held,
+            named=used.record.id in names,
+            imported=any(name.origin == IMPORTED for name in names.get(used.record.id, ())),
+            tenants=used.record.tenants,
+        )
+        for used in folder.all_images()
+    ]
+
+
+def _take_out(folder: ImageFolder, gone: Iterable[str], names: dict[str, list[NameRecord]]) -> tuple[int, list[Path]]:
+    for id_ in gone:
+        for name in names.get(id_, ()):
+            folder.name_path(name.reference).unlink(missing_ok=True)
+        folder.image_path(id_).unlink(missing_ok=True)
+    return _sweep(folder)
+
+
+def _removed(gone: Sequence[str], names: dict[str, list[NameRecord]], freed: int) -> Removed:
     told = [name.reference for id_ in gone for name in names.get(id_, ())]
     return Removed((*told, *(id_ for id_ in gone if id_ not in names)), freed)
 
@@ -131,10 +174,10 @@ def _names(folder: ImageFolder) -> dict[str, list[NameRecord]]:
     return found
 
 
-def _sizes(folder: ImageFolder) -> dict[str, int]:
-    """Of every layer that is there."""
+def _sizes(folder: ImageFolder, each_file: int = 0) -> dict[str, int]:
+    """Of every layer that is there. A file counts for so many bytes at least."""
     records = (read(path / RECORD, LayerRecord) for path in folder.layers.iterdir())
-    return {record.diff_id: record.bytes for record in records if record is not None}
+    return {record.diff_id: max(record.bytes, record.files * each_file) for record in records if record is not None}
 
 
 def _sweep(folder: ImageFolder) -> tuple[int, list[Path]]:

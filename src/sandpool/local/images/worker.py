@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass
 from typing import IO
 
 from sandpool.local.images.streams import Measured, opened
-from sandpool.local.images.tar import BadArchive, Readable, TarReader
+from sandpool.local.images.tar import BadArchive, Readable, TarReader, TooMany, TooMuch
 from sandpool.local.images.unpack import Rules, Unpacked, Unpacker, keeps_owners, opaque_attributes
 
 RECORD, ROOT = "layer.json", "root"
 _PR_SET_PDEATHSIG = 1
 _MEMORY = 1 << 30
 _TELL_EVERY = 0.25  # seconds
+_REASONS = {TooMuch: "much", TooMany: "many"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +40,31 @@ class Job:
 
 
 class _Telling:
-    """A file that tells now and then how far it has been read."""
+    """A file that tells now and then how far it has been read, and what has come of it."""
 
-    def __init__(self, file: IO[bytes], size: int) -> None:
+    def __init__(self, file: IO[bytes], size: int, done: Unpacked) -> None:
         self._file = file
         self._size = size
+        self._done = done
         self._next = 0.0
 
     def read(self, size: int = -1, /) -> bytes:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _TELL_EVERY
-            _say({"at": self._file.tell(), "of": self._size})
+            _say({"at": self._file.tell(), "of": self._size, "bytes": self._done.bytes, "files": self._done.files})
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         return self._file.seek(offset, whence)
 
 
-def unpack(blob: IO[bytes], root: int, job: Job, owners: bool, opaque: tuple[str, ...]) -> Unpacked:
-    """Raises BadArchive also if what comes out is not what the image's config promised."""
+def unpack(
+    blob: IO[bytes], root: int, job: Job, owners: bool, opaque: tuple[str, ...], done: Unpacked | None = None
+) -> Unpacked:
+    """Raises BadArchive also if what comes out is not what the image's config promised. `done` grows meanwhile."""
     stream = Measured(opened(blob), job.most)
-    done = Unpacker(root, Rules(owners, opaque, job.entries, job.path, job.depth)).unpack(TarReader(stream))
+    done = Unpacker(root, Rules(owners, opaque, job.entries, job.path, job.depth), done).unpack(TarReader(stream))
     stream.drain()
     if job.diff_id and stream.digest != job.diff_id:
         raise BadArchive(f"unpacked, its digest is {stream.digest} where the image's config says {job.diff_id}")
@@ -76,7 +80,8 @@ def carry_out(job: Job) -> dict[str, object]:
         root = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target)
         try:
             with open(job.blob, "rb") as file:
-                done = unpack(_told(file), root, job, owners, opaque)
+                so_far = Unpacked()
+                done = unpack(_told(file, so_far), root, job, owners, opaque, so_far)
         finally:
             os.close(root)
         record = {
@@ -93,8 +98,8 @@ def carry_out(job: Job) -> dict[str, object]:
     return record
 
 
-def _told(file: IO[bytes]) -> IO[bytes]:
-    telling: Readable = _Telling(file, os.fstat(file.fileno()).st_size)
+def _told(file: IO[bytes], done: Unpacked) -> IO[bytes]:
+    telling: Readable = _Telling(file, os.fstat(file.fileno()).st_size, done)
     return telling  # type: ignore[return-value]  # read and seek is all that is used of it
 
 
@@ -121,7 +126,7 @@ def _answer(line: str) -> dict[str, object]:
         carried = carry_out(Job(**json.loads(line)))
         return {"done": {key: carried[key] for key in ("files", "bytes", "skipped")}}
     except BadArchive as error:
-        return {"failed": "bad", "message": str(error)}
+        return {"failed": _REASONS.get(type(error), "bad"), "message": str(error)}
     except MemoryError:
         return {"failed": "bad", "message": "it needs more memory to unpack than a layer may"}
     except OSError as error:

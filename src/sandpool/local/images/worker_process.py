@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,26 @@ class LayerDone:
     skipped: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Unpacking:
+    """How far it is."""
+
+    at: int  # bytes that were read
+    of: int
+    bytes: int  # that are on the disk by now, about
+    files: int
+
+
 class LayerRefused(Exception):
     """The layer is not what it must be."""
+
+
+class LayerTooLarge(LayerRefused):
+    """It holds more bytes, or more files, than the job lets come out."""
+
+    def __init__(self, message: str, *, files: bool) -> None:
+        super().__init__(message)
+        self.files = files
 
 
 class DiskFull(Exception):
@@ -41,8 +59,8 @@ class WorkerProcess:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def unpack(self, job: Job, told: Callable[[int, int], object]) -> LayerDone:
-        """One at a time. `told` hears how many bytes of how many are read."""
+    async def unpack(self, job: Job, told: Callable[[Unpacking], Awaitable[object]]) -> LayerDone:
+        """One at a time. `told` hears now and then how far it is."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(ConnectionError):  # its last words say more
@@ -51,7 +69,7 @@ class WorkerProcess:
         async for line in self._process.stdout:
             answer: dict[str, Any] = msgspec.json.decode(line)
             if "at" in answer:
-                told(answer["at"], answer["of"])
+                await told(msgspec.convert(answer, Unpacking))
             else:
                 return _outcome(answer)
         code = await self._process.wait()
@@ -66,6 +84,8 @@ def _outcome(answer: dict[str, Any]) -> LayerDone:
             return msgspec.convert(answer["done"], LayerDone)
         case "bad":
             raise LayerRefused(answer["message"])
+        case "much" | "many" as which:
+            raise LayerTooLarge(answer["message"], files=which == "many")
         case "full":
             raise DiskFull(answer["message"])
         case _:

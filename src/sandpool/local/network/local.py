@@ -20,6 +20,7 @@ from sandpool.local.network.pod import Labels, PodNetwork
 from sandpool.local.network.policies import Policies
 from sandpool.local.network.port import Dial, Port, Wanted
 from sandpool.local.network.ports import Listening, Occupied, listen
+from sandpool.local.network.rechecks import Rechecks
 from sandpool.local.network.route import route
 from sandpool.local.network.slots import Slots
 from sandpool.loop.clock import Clock
@@ -69,6 +70,8 @@ class LocalNetwork:
         self._places = Places(resolve, options.total_lookups)
         self._turns = Turns()  # of tenants, for what their pods carry
         self._pods: dict[str, PodNetwork] = {}
+        self._by_namespace: dict[str, dict[PodNetwork, None]] = {}
+        self._rechecks = Rechecks()
         self._counts: Counts = Counter(dict.fromkeys(_OUTCOMES, 0))
         self._unsubscribe = policies.subscribe(self._changed)
 
@@ -79,15 +82,16 @@ class LocalNetwork:
     async def attach(self, wanted: Wanted, dial: Dial) -> PodNetwork:
         address, listening = self._listening(wanted.ports, wanted.address)
         options = self._options
-        labels = Labels(self._policies, wanted.namespace, dict(wanted.labels))
+        turn = partial(self._turns.take, wanted.namespace)
+        labels = Labels(self._policies, wanted.namespace, dict(wanted.labels), turn)
         lookups = Lookups(self._places, options.lookups, options.lookup_timeout)
         account = Account(f"{wanted.namespace}/{wanted.name}", self._counts, self._clock)
-        turn = partial(self._turns.take, wanted.namespace)
-        proxy = EgressProxy(self._around, labels.rules, lookups, account, turn)
+        proxy = EgressProxy(self._around, labels.rules_in_turn, lookups, account, turn)
         egress_slots = Slots(options.egress_connections, self._slots)
-        pod = PodNetwork(wanted, address, labels, proxy, egress_slots, self._released)
+        pod = PodNetwork(wanted, address, labels, proxy, egress_slots, self._relabelled, self._released)
         pod.listen(listening, dial, Slots(options.pod_connections, self._slots), self._clock, options, turn)
         self._pods[address] = pod
+        self._by_namespace.setdefault(wanted.namespace, {})[pod] = None
         return pod
 
     async def close(self) -> None:
@@ -95,6 +99,7 @@ class LocalNetwork:
         await self._places.close()
         self._unsubscribe()
         self._unsubscribe = _nothing
+        await self._rechecks.close()
 
     def _listening(self, ports: tuple[Port, ...], before: str) -> tuple[str, tuple[Listening, ...]]:
         """Another installation on this machine may use the same range: an address on which one of the ports is taken is left
@@ -119,12 +124,17 @@ class LocalNetwork:
                     self._addresses.give_back(address)
 
     def _changed(self, namespace: str) -> None:
-        for pod in tuple(self._pods.values()):
-            if pod.wanted.namespace == namespace:
-                pod.recheck()
+        self._rechecks.ask(namespace, self._by_namespace.get(namespace, ()))
+
+    def _relabelled(self, pod: PodNetwork) -> None:
+        self._rechecks.ask(pod.wanted.namespace, (pod,))
 
     def _released(self, pod: PodNetwork) -> None:
         del self._pods[pod.address]
+        neighbours = self._by_namespace[pod.wanted.namespace]
+        del neighbours[pod]
+        if not neighbours:
+            del self._by_namespace[pod.wanted.namespace]
         self._addresses.give_back(pod.address)
 
 

@@ -13,7 +13,7 @@ from sandpool.local.network.egress.proxy import EgressProxy
 from sandpool.local.network.flow import Idle, InTurn, Pace, freely, prompt, relay, reset
 from sandpool.local.network.options import NetworkOptions
 from sandpool.local.network.policies import Policies
-from sandpool.local.network.policy import Rules
+from sandpool.local.network.policy import ENTRY, Rules
 from sandpool.local.network.port import Dial, Wanted
 from sandpool.local.network.ports import Listening, unserved
 from sandpool.local.network.slots import Slots
@@ -40,24 +40,34 @@ _TOO_MUCH = (
 class Labels:
     """A pod's labels, which change while it runs, and the rules that follow from them."""
 
-    def __init__(self, policies: Policies, namespace: str, labels: Mapping[str, str]) -> None:
+    def __init__(self, policies: Policies, namespace: str, labels: Mapping[str, str], turn: Pace = freely) -> None:
         self._policies = policies
         self._namespace = namespace
+        self._turn = turn
         self.labels = labels  # exchanged as a whole
         self._known: tuple[int, Mapping[str, str]] | None = None
         self._rules = Rules()
 
     def rules(self) -> Rules:
-        """Asked for each connection; found out after each change."""
-        now = (self._policies.changes, self.labels)
-        if self._known is None or self._known[0] != now[0] or self._known[1] is not now[1]:
+        """Asked for each connection; found out after each change in its namespace."""
+        if self._stale():
+            self._known = (self._policies.version(self._namespace), self.labels)
             self._rules = self._policies.rules_of(self._namespace, self.labels)
-            self._known = now
         return self._rules
+
+    async def rules_in_turn(self) -> Rules:
+        """If they must be found out, in the tenant's turn: it may have thousands of policies, and write them all the time."""
+        if self._stale():
+            await self._turn(ENTRY * self._policies.count(self._namespace))
+        return self.rules()
+
+    def _stale(self) -> bool:
+        known = self._known
+        return known is None or known[0] != self._policies.version(self._namespace) or known[1] is not self.labels
 
 
 class PodNetwork:
-    """Attached (see port.py). `released` is called once, when nothing of it is left."""
+    """Attached (see port.py). `changed` is called with each change of its labels, `released` once, when nothing of it is left."""
 
     def __init__(
         self,
@@ -66,6 +76,7 @@ class PodNetwork:
         labels: Labels,
         proxy: EgressProxy,
         egress_slots: Slots,
+        changed: Callable[[PodNetwork], None],
         released: Callable[[PodNetwork], None],
     ) -> None:
         self.wanted = wanted
@@ -73,6 +84,7 @@ class PodNetwork:
         self._labels = labels
         self._proxy = proxy
         self._egress_slots = egress_slots
+        self._changed = changed
         self._released = released
         self._notes = unserved(wanted.ports)
         self._acceptors: list[Acceptor] = []
@@ -112,10 +124,10 @@ class PodNetwork:
     def relabel(self, labels: Mapping[str, str]) -> None:
         """Other policies may select it now."""
         self._labels.labels = dict(labels)
-        self._proxy.recheck()
+        self._changed(self)
 
-    def recheck(self) -> None:
-        self._proxy.recheck()
+    async def recheck(self) -> None:
+        await self._proxy.recheck()
 
     async def close(self) -> None:
         if self._closing is None:

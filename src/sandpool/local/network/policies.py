@@ -21,7 +21,8 @@ class Policies:
         self._ceiling = ceiling
         self._policies: dict[str, dict[Key, Policy]] = {}
         self._subscribers: list[Changed] = []
-        self.changes = 0  # so far: who knows what it was at this number knows what it is
+        self._changes = 0
+        self._versions: dict[str, int] = {}  # of namespaces that have policies
 
     def put(self, policy: NetworkPolicy) -> None:
         """A policy that is new or has changed."""
@@ -48,12 +49,23 @@ class Policies:
     def rules_of(self, namespace: str, labels: Mapping[str, str]) -> Rules:
         return selecting(self._policies.get(namespace, {}), namespace, labels, self._ceiling)
 
+    def version(self, namespace: str) -> int:
+        """As long as this number is the same, so are the answers for this namespace: others may write as they like."""
+        return self._versions.get(namespace, 0)
+
+    def count(self, namespace: str) -> int:
+        return len(self._policies.get(namespace, ()))
+
     def subscribe(self, changed: Changed) -> Callable[[], None]:
         """Calls back after each change; what it returns ends that."""
         self._subscribers.append(changed)
         return lambda: self._subscribers.remove(changed)
 
     def _tell(self, namespace: str) -> None:
-        self.changes += 1
+        self._changes += 1
+        if namespace in self._policies:
+            self._versions[namespace] = self._changes
+        else:
+            self._versions.pop(namespace, None)
         for changed in tuple(self._subscribers):
             changed(namespace)

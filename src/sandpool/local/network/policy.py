@@ -27,6 +27,10 @@ MOST_OF_POD: Final = 4096
 """Rules, blocks, exceptions and ports of all policies that hold for one pod: each connection that it opens is compared with all of them."""
 
 
+ENTRY: Final = 64
+"""Bytes of other work that looking at one of them takes as long as, for turns (loop/turns.py)."""
+
+
 class IPBlock(Model, frozen=True):
     cidr: str = ""
     except_: tuple[str, ...] = msgspec.field(default=(), name="except")
@@ -81,6 +85,11 @@ class Rules:
     def exceeding(self) -> str:
         """The policies that ask for more than can be had."""
         return ", ".join(str(policy.key) for policy in self.policies if policy.exceeds)
+
+    @property
+    def entries(self) -> int:
+        """What it takes to judge one address."""
+        return sum(1 + policy.entries for policy in self.policies)
 
     def names(self) -> str:
         return ", ".join(str(policy.key) for policy in self.policies)

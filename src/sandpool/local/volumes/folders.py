@@ -52,7 +52,8 @@ def make(name: str, within: int, mode: int) -> None:
 
 
 def used(path: Path) -> int:
-    """Bytes on disk. What vanishes meanwhile is not counted; a file with several names counts once."""
+    """Bytes on disk. What vanishes meanwhile is not counted; a file with several names counts once; folders too deep to be measured
+    count as more than any limit."""
     seen: set[tuple[int, int]] = set()
     with opened(path) as top:
         return _used(top, 0, seen)

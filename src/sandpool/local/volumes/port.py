@@ -24,11 +24,6 @@ class Volumes(Protocol):
         a running sandbox shows them. Volumes of other kinds, and pods without volumes here, are passed over."""
         ...
 
-    async def used(self, uid: str) -> Mapping[str, int]:
-        """Bytes on disk, by name, of the pod's volumes whose size the machine does not hold by itself. One with folders too
-        deep to be measured counts as more than any limit."""
-        ...
-
     async def remove(self, uid: str) -> None:
         """Everything of the pod, but not its claims: they are kept. Nothing may be mounted in a sandbox any more."""
         ...

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sandpool.local.errors import NodeError
 from sandpool.local.volumes import kinds
-from sandpool.local.volumes.folders import private, used
+from sandpool.local.volumes.folders import private
 from sandpool.local.volumes.memory import candidates, memory_folder
 from sandpool.local.volumes.names import folder_name, usable
 from sandpool.local.volumes.options import VolumeOptions
@@ -54,14 +54,6 @@ class VolumeStore:
     async def refresh(self, uid: str, specs: Sequence[VolumeSpec]) -> None:
         if uid in self._made:
             await self._in_turn(uid, lambda: self._refresh(uid, specs))
-
-    async def used(self, uid: str) -> Mapping[str, int]:
-        unheld = {
-            name: volume.path
-            for name, volume in self._made.get(uid, {}).items()
-            if not volume.enforced and volume.path is not None
-        }
-        return {name: await self._run(used, path) for name, path in unheld.items()}
 
     async def remove(self, uid: str) -> None:
         pod = folder_name(uid, "the uid of a pod")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -26,7 +26,7 @@ from sandpool.local.network.flow import PIECE, Idle, InTurn, Pace, finish, promp
 from sandpool.local.network.forbidden import Address
 from sandpool.local.network.options import NetworkOptions
 from sandpool.local.network.pace import Bucket
-from sandpool.local.network.policy import Rules, verdict
+from sandpool.local.network.policy import ENTRY, Rules, verdict
 from sandpool.local.network.slots import Slots
 from sandpool.loop.clock import Clock
 
@@ -46,7 +46,12 @@ class Surroundings:
 
 class EgressProxy:
     def __init__(
-        self, around: Surroundings, rules: Callable[[], Rules], lookups: Lookups, account: Account, turn: Pace
+        self,
+        around: Surroundings,
+        rules: Callable[[], Awaitable[Rules]],
+        lookups: Lookups,
+        account: Account,
+        turn: Pace,
     ) -> None:
         """`turn` waits for the tenant's turn to have so much work done."""
         self._around = around
@@ -63,13 +68,12 @@ class EgressProxy:
     def serve(self, listener: socket.socket, slots: Slots) -> None:
         self._acceptors.append(Acceptor(listener, slots, self._serve, self._around.clock))
 
-    def recheck(self) -> None:
-        """Cuts what is no longer allowed."""
-        if not self._open:
-            return
-        rules = self._rules()
-        for task, (address, port) in tuple(self._open.items()):
-            if not verdict(rules, address, port).allowed:
+    async def recheck(self) -> None:
+        """Cuts what is no longer allowed; the tenant has others' turns between two connections."""
+        for task, target in tuple(self._open.items()):
+            rules = await self._rules()
+            await self._turn(ENTRY * rules.entries)
+            if self._open.get(task) == target and not verdict(rules, *target).allowed:
                 task.cancel()
 
     async def close(self) -> None:
@@ -100,7 +104,7 @@ class EgressProxy:
         return parse(head) if head else None
 
     async def _carry(self, request: Request, reader: Reader, client: socket.socket) -> None:
-        addresses = await destinations(request, self._rules(), self._lookups, self._around.route)
+        addresses = await destinations(request, await self._rules(), self._lookups, self._around.route)
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -121,7 +125,7 @@ class EgressProxy:
         """Connects to the first address that answers; each was judged, and is judged again if much time may have passed."""
         status, says = HTTPStatus.BAD_GATEWAY, "cannot be connected to"
         for address in addresses:
-            found = judged(self._rules(), address, request.port, self._around.route)
+            found = judged(await self._rules(), address, request.port, self._around.route)
             if not found.allowed:
                 raise refused(request, found)
             self._open[task] = (address, request.port)
