@@ -44,7 +44,7 @@ class Writes:
         form, options = call.form, write_options(call.params, "CreateOptions", call.user.tenant)
         resource = call.resource
         body, doubled = await self._object(call, resource, options)
-        if name := _name(body):
+        if options.tenant and (name := _name(body)):
             await weigh(self._objects, call, name)  # which may be taken, by an object of any size
         written = await self._objects.create(resource, call.namespace, body, options)
         return self._reply(call, form, written, 201, doubled)
