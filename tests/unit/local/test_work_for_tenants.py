@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from sandpool.kube.api import Batched
 from sandpool.local import collect
+from sandpool.local.api import LocalApi
 from sandpool.local.collect import Collector
 from sandpool.local.graph import Node
 from sandpool.local.namespaces import NamespaceLife
 from sandpool.local.store.record import Record
 from sandpool.model import kinds
+from sandpool.model.patches import merge_patch
 from support.local_objects import Bench, config_map
 from support.local_parts import quiet, running, until
 from support.manual_clock import ManualClock
@@ -88,6 +91,36 @@ async def test_what_a_web_of_owners_costs(b: Bench) -> None:
 
 def _named(made: Body) -> tuple[str, str]:
     return made["metadata"]["name"], made["metadata"]["uid"]
+
+
+def large(name: str) -> Body:
+    return {"metadata": {"name": name}, "data": {"x": "x" * 100_000}}
+
+
+async def test_what_controllers_write_for_one_leaves_turns_to_another(b: Bench) -> None:
+    api = LocalApi(b.objects)
+    for namespace in ("greedy", "modest"):
+        await b.create(kinds.NAMESPACES, {"metadata": {"name": namespace}})
+    greedy = [asyncio.create_task(api.create(kinds.CONFIG_MAPS, large(f"c{n}"), "greedy")) for n in range(20)]
+    await api.create(kinds.CONFIG_MAPS, large("c"), "modest")
+    assert len(b.names_of(kinds.CONFIG_MAPS, "greedy")) < 5
+    await asyncio.gather(*greedy)
+    label = merge_patch({"metadata": {"labels": {"a": "b"}}})
+    greedy = [asyncio.create_task(api.patch(kinds.CONFIG_MAPS, f"c{n}", label, "greedy")) for n in range(20)]
+    await api.patch(kinds.CONFIG_MAPS, "c", label, "modest")
+    assert len(b.names_of(kinds.CONFIG_MAPS, "greedy", labels="a=b")) < 5
+    await asyncio.gather(*greedy)
+
+
+async def test_what_controllers_hear_of_comes_in_portions(b: Bench) -> None:
+    for index in range(10):
+        await b.create(kinds.CONFIG_MAPS, large(f"c{index}"))
+    for index in range(10):
+        await b.create(kinds.CONFIG_MAPS, config_map(f"d{index}"))
+    async with LocalApi(b.objects).watch(kinds.CONFIG_MAPS, initial=True) as events:
+        assert isinstance(events, Batched)
+        taken = [len(await events.batch()) for _ in range(11)]
+    assert taken == [1] * 10 + [11]
 
 
 async def test_a_namespace_begins_while_a_full_one_ends(b: Bench) -> None:
