@@ -46,6 +46,7 @@ class LocalApi:
         self._objects = objects
         self._typed_once = objects.typed
         self._turns = Turns()
+        self._heavy: set[str] = set()  # namespaces that have large objects: others pay for no look
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         return self._typed(resource, self._objects.get(resource, namespace, name))
@@ -83,6 +84,7 @@ class LocalApi:
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
         raw = _encode(body)
         if len(raw) > LARGE:
+            self._heavy.add(namespace)
             await self._turns.take(namespace, len(raw))
         document = _decode(raw) if isinstance(body, dict | Mapping) else codec.to_json(body)
         placed = resource.pod if isinstance(resource, BindingResource) else None
@@ -93,15 +95,21 @@ class LocalApi:
         return self._typed_once.object(resource, record.value, record.revision)
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        await self._weigh(resource, namespace, name)
+        if namespace in self._heavy:
+            await self._weigh(resource, namespace, name)
         carried = Patch(patch.type, _decode(_encode(patch.body)))
         record = (await self._objects.patch(resource, namespace, name, carried)).record
+        if len(record.value) > LARGE:
+            self._heavy.add(namespace)
         return self._typed_once.object(resource, record.value, record.revision)
 
     async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
-        await self._weigh(resource, namespace, name)
+        if namespace in self._heavy:
+            await self._weigh(resource, namespace, name)
         carried = Patch(patch.type, _decode(_encode(patch.body)))
         record = (await self._objects.patch(resource, namespace, name, carried, subresource="status")).record
+        if len(record.value) > LARGE:
+            self._heavy.add(namespace)
         return self._typed_once.object(resource, record.value, record.revision)
 
     async def delete(
@@ -114,7 +122,8 @@ class LocalApi:
         propagation: Propagation | None = None,
         grace: int | None = None,
     ) -> T | None:
-        await self._weigh(resource, namespace, name)
+        if namespace in self._heavy:
+            await self._weigh(resource, namespace, name)
         options = DeleteOptions(preconditions=preconditions, propagation=propagation, grace=grace)
         deleted = await self._objects.delete(resource, namespace, name, options)
         return None if deleted.finished else self._typed(resource, deleted.record)
