@@ -33,10 +33,15 @@ from sandpool.local.images.records import IMPORTED, PULLED, HoldRecord, ImageRec
 from sandpool.local.images.reference import Folder, HostFiles, Name, parse, parse_name
 from sandpool.local.images.shared import Shared, Tell, Work
 from sandpool.local.images.uninterrupted import uninterrupted
+from sandpool.local.network.egress.lookups import Lookups
+from sandpool.local.network.egress.lookups import Places as Names
+from sandpool.local.network.egress.outside import resolve
 from sandpool.loop.clock import Clock
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
+
+LOOKUPS, LOOKUPS_OF_A_PULL = 64, 4  # names of registries that are looked up at once: by all, who share them, and by one
 
 
 def quiet(words: str) -> None:
@@ -55,6 +60,7 @@ class ImageStore:
         self._pulls: Shared[ImageRecord] = Shared()
         self._places = Places(options.pulls)
         self._large = asyncio.Semaphore(options.large)
+        self._names = Names(resolve, LOOKUPS)
 
     async def open(self) -> None:
         """Takes away what a process that died left behind, and what has not been used for long."""
@@ -68,6 +74,7 @@ class ImageStore:
     async def close(self) -> None:
         """Ends pulls, and forgets all holders."""
         await self._pulls.close()
+        await self._names.close()
         await uninterrupted(asyncio.to_thread(self._folder.close))
 
     async def take(
@@ -203,7 +210,8 @@ class ImageStore:
         try:
             async with self._places.one(tenant, tell):
                 kitchen = replace(self._kitchen, unpacking=self._unpacking(tenant))
-                return await self._pull(kitchen, name, credentials, everybody, hold, tell)
+                lookups = Lookups(self._names, LOOKUPS_OF_A_PULL, self._options.patience, tenant)
+                return await self._pull(kitchen, name, credentials, lookups, everybody, hold, tell)
         except NodeError as error:
             told = NodeError(error.reason, error.message)
         raise told
@@ -212,12 +220,19 @@ class ImageStore:
         return lambda: self._unpackers.one(tenant, quiet)
 
     async def _pull(
-        self, kitchen: Kitchen, name: Name, credentials: tuple[Credential, ...], everybody: bool, hold: str, tell: Tell
+        self,
+        kitchen: Kitchen,
+        name: Name,
+        credentials: tuple[Credential, ...],
+        lookups: Lookups,
+        everybody: bool,
+        hold: str,
+        tell: Tell,
     ) -> ImageRecord:
         from sandpool.local.images.download import RegistrySource  # aiohttp: only who pulls pays for it
         from sandpool.local.images.lines import Lines
 
-        async with Lines(self._options, self._large) as lines:
+        async with Lines(self._options, self._large, lookups=lookups) as lines:
             source = RegistrySource(lines, name, credentials, self._options, self._clock, everybody=everybody)
             wanted = await pull(kitchen, source, str(name), hold, tell)
         record = NameRecord(
