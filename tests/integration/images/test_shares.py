@@ -201,7 +201,10 @@ async def test_names_that_never_answer_keep_nobody_from_anything_else(
             async with asyncio.timeout(30):
                 while len(asked) < number:
                     await asyncio.sleep(0.01)
-                await store.take(name, holder="again", tenant="modest")
+            modest = asyncio.create_task(store.take(name, holder="again", tenant="modest"))
+            done, _ = await asyncio.wait({modest}, timeout=30)
         finally:
             answer.set()
+        await modest
+        assert done
         assert {type(each) for each in await asyncio.gather(*greedy, return_exceptions=True)} == {NodeError}
