@@ -222,7 +222,7 @@ def _sentence(one: Object) -> str:
     return f"{message} ({reason})" if message and reason else message or reason or "it says nothing"
 
 
-def checked(claim: Object) -> Object:
+def checked(claim: dict[str, Any]) -> dict[str, Any]:
     """The same, if it can be a claim: a server may answer anything."""
     metadata = claim.get("metadata")
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("uid"), str):

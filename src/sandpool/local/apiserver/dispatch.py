@@ -16,8 +16,8 @@ from sandpool.local.apiserver.handlers.runtime import Runtime
 from sandpool.local.apiserver.handlers.token_request import TokenRequests
 from sandpool.local.apiserver.handlers.usage import UsagePages
 from sandpool.local.apiserver.handlers.watch import Watches
-from sandpool.local.apiserver.handlers.write import Writes
 from sandpool.local.apiserver.handlers.weight import weigh
+from sandpool.local.apiserver.handlers.write import Writes
 from sandpool.local.apiserver.routes import OF_PODS, Routes
 from sandpool.local.objects.objects import Objects
 

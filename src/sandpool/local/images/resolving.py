@@ -26,7 +26,12 @@ class Resolver(AbstractResolver):
         wanted = (each for each in found if family in (socket.AF_UNSPEC, _family(each.version)))
         return [
             ResolveResult(
-                hostname=host, host=str(address), port=port, family=_family(address.version), proto=0, flags=socket.AI_NUMERICHOST
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=_family(address.version),
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
             )
             for address in wanted
         ]

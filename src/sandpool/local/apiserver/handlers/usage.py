@@ -53,7 +53,9 @@ class UsagePages:
         form, asked = call.form, list_query(call.params)
         query = ListQuery(labels=asked.labels, fields=asked.fields)
         about, turn = _about(call), self._sending.turns.take
-        await selected(self._objects, self._sending, call, about, query)  # what is wrong is said before anybody measures
+        await selected(
+            self._objects, self._sending, call, about, query
+        )  # what is wrong is said before anybody measures
         used = await self._usage.used()
         listed = await selected(self._objects, self._sending, call, about, query)
         found: list[Record] = []
