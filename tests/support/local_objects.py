@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sandpool.kube.errors import NotFound
+from sandpool.local.objects.collection import delete_each
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import Deleted, DeleteOptions, ListQuery, WriteOptions
 from sandpool.local.store.history import Remember
@@ -97,6 +98,15 @@ class Bench:
     async def delete(self, resource: Resource[Any], name: str, namespace: str = "default", **options: Any) -> Deleted:
         scope = namespace if resource.namespaced else ""
         return await self.objects.delete(resource, scope, name, DeleteOptions(**options))
+
+    async def delete_listed(
+        self, resource: Resource[Any], query: ListQuery, options: DeleteOptions = DeleteOptions()
+    ) -> None:
+        async def turn(size: int) -> None:
+            assert size > 0
+
+        listed = self.objects.list(resource, "default", query)
+        await delete_each(self.objects, resource, listed.records, options, turn)
 
     def names_of(self, resource: Resource[Any], namespace: str = "default", **query: Any) -> list[str]:
         listed = self.objects.list(resource, namespace, ListQuery(**query))

@@ -2,6 +2,8 @@
 
 Nothing above can tell it from the HTTP adapter: the same verbs, the same errors, the same order of events. What a write
 answers and what a watch delivers of the same record is decoded once.
+
+Controllers work for all tenants: before a large object is written or delivered, others have their turn (loop/turns.py), one tenant after the other.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -20,6 +22,8 @@ from sandpool.local.objects.objects import Objects, RawEvent, RawWatch
 from sandpool.local.objects.options import DeleteOptions, ListQuery, WatchQuery
 from sandpool.local.objects.typed import Typed
 from sandpool.local.store.record import Record
+from sandpool.loop.shares import OPERATOR
+from sandpool.loop.turns import BYTES, Turns
 from sandpool.model import codec
 from sandpool.model.binding import BindingResource
 from sandpool.model.metadata import Object, Revision
@@ -29,6 +33,8 @@ from sandpool.model.resource import Resource
 T = TypeVar("T", bound=Object)
 
 _BOOKMARK_EVERY = 60.0
+LARGE: Final = 8 * 1024
+"""Bytes of an object beyond which work with it waits for a turn. What controllers make of a usual template is smaller."""
 
 # What comes in is taken as a wire would carry it: tuples are lists, enums their values, times text.
 _encode = msgspec.json.Encoder().encode
@@ -39,6 +45,8 @@ class LocalApi:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._typed_once = objects.typed
+        self._turns = Turns()
+        self._heavy: set[str] = set()  # namespaces that have large objects: others pay for no look
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         return self._typed(resource, self._objects.get(resource, namespace, name))
@@ -71,10 +79,14 @@ class LocalApi:
         timeout: float | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[Event[T]]]:
         query = WatchQuery(labels=labels, fields=fields, since=since, initial=initial, bookmarks=True)
-        return _Watching(self._objects, self._typed_once, resource, namespace, query, timeout)
+        return _Watching(self._objects, self._typed_once, self._turns, resource, namespace, query, timeout)
 
     async def create(self, resource: Resource[T], body: T | Mapping[str, Any], namespace: str = "") -> T:
-        document = _decode(_encode(body)) if isinstance(body, dict | Mapping) else codec.to_json(body)
+        raw = _encode(body)
+        if len(raw) > LARGE:
+            self._heavy.add(namespace)
+            await self._turns.take(namespace, len(raw))
+        document = _decode(raw) if isinstance(body, dict | Mapping) else codec.to_json(body)
         placed = resource.pod if isinstance(resource, BindingResource) else None
         if placed is not None:
             await self._objects.bind(namespace, placed, document)
@@ -83,13 +95,21 @@ class LocalApi:
         return self._typed_once.object(resource, record.value, record.revision)
 
     async def patch(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+        if namespace in self._heavy:
+            await self._weigh(resource, namespace, name)
         carried = Patch(patch.type, _decode(_encode(patch.body)))
         record = (await self._objects.patch(resource, namespace, name, carried)).record
+        if len(record.value) > LARGE:
+            self._heavy.add(namespace)
         return self._typed_once.object(resource, record.value, record.revision)
 
     async def patch_status(self, resource: Resource[T], name: str, patch: Patch, namespace: str = "") -> T:
+        if namespace in self._heavy:
+            await self._weigh(resource, namespace, name)
         carried = Patch(patch.type, _decode(_encode(patch.body)))
         record = (await self._objects.patch(resource, namespace, name, carried, subresource="status")).record
+        if len(record.value) > LARGE:
+            self._heavy.add(namespace)
         return self._typed_once.object(resource, record.value, record.revision)
 
     async def delete(
@@ -102,9 +122,16 @@ class LocalApi:
         propagation: Propagation | None = None,
         grace: int | None = None,
     ) -> T | None:
+        if namespace in self._heavy:
+            await self._weigh(resource, namespace, name)
         options = DeleteOptions(preconditions=preconditions, propagation=propagation, grace=grace)
         deleted = await self._objects.delete(resource, namespace, name, options)
         return None if deleted.finished else self._typed(resource, deleted.record)
+
+    async def _weigh(self, resource: Resource[T], namespace: str, name: str) -> None:
+        size = self._objects.size(resource, namespace, name)
+        if size > LARGE:
+            await self._turns.take(namespace, size)
 
     def _typed(self, resource: Resource[T], record: Record) -> T:
         return self._typed_once.object(resource, record.value, record.revision)
@@ -118,6 +145,7 @@ class _Watching(Generic[T]):
         self,
         objects: Objects,
         typed: Typed,
+        turns: Turns,
         resource: Resource[T],
         namespace: str,
         query: WatchQuery,
@@ -125,11 +153,13 @@ class _Watching(Generic[T]):
     ) -> None:
         self._objects = objects
         self._typed = typed
+        self._turns = turns
         self._resource = resource
         self._namespace = namespace
         self._query = query
         self._timeout = timeout
         self._ready: deque[Event[T]] = deque()  # taken in a batch, and asked for one by one
+        self._rest: deque[RawEvent] = deque()  # what came at once, and may be too much for a batch
         self._mark: RawEvent | None = None
         self._wait: asyncio.Timeout | None = None  # around the wait for events, while there is one
         self._ends_at = float("inf")
@@ -161,16 +191,14 @@ class _Watching(Generic[T]):
         return self._ready.popleft()
 
     async def batch(self) -> Sequence[Event[T]]:
-        if self._ended:
-            return ()
-        try:
-            async with asyncio.timeout(None) as self._wait:
-                found = await self._watch.next()
-        except TimeoutError:
-            assert self._mark is not None
-            found = [self._mark]
-        finally:
-            self._wait = None
+        if not self._rest:
+            if self._ended:
+                return ()
+            self._rest.extend(await self._next())
+        size, number = _portion(self._rest)
+        if size > LARGE:
+            await self._turns.take(OPERATOR, size)
+        found = [self._rest.popleft() for _ in range(number)]
         resource, typed, mark = self._resource, self._typed.object, EventType.BOOKMARK
         return [
             Event(raw.type, typed(resource, raw.value, raw.revision), raw.revision)
@@ -178,6 +206,16 @@ class _Watching(Generic[T]):
             else Event(mark, None, raw.revision, raw.initial_done)
             for raw in found
         ]
+
+    async def _next(self) -> list[RawEvent]:
+        try:
+            async with asyncio.timeout(None) as self._wait:
+                return await self._watch.next()
+        except TimeoutError:
+            assert self._mark is not None
+            return [self._mark]
+        finally:
+            self._wait = None
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
@@ -193,3 +231,13 @@ class _Watching(Generic[T]):
             self._wait.reschedule(asyncio.get_running_loop().time())
         if not self._ended:
             self._schedule()
+
+
+def _portion(events: deque[RawEvent]) -> tuple[int, int]:
+    """Bytes and number of those that are delivered at once: as many as fit into a turn, or one that is larger."""
+    size = 0
+    for number, event in enumerate(events):
+        size += len(event.value)
+        if size > BYTES:
+            return size, max(1, number)
+    return size, len(events)

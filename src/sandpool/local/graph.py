@@ -71,6 +71,9 @@ class Graph:
         """In an order that does not depend on the process."""
         return tuple(self.nodes[dependent] for dependent in sorted(self._dependents.get(uid, ())))
 
+    def owns(self, uid: Uid) -> bool:
+        return uid in self._dependents
+
     def apply(self, change: Change) -> set[Uid]:
         node = node_of(change.record)
         before = self.nodes.get(node.uid)

@@ -1,20 +1,22 @@
 """The life of namespaces: the ones that are always there, a default ServiceAccount in each, and their end with all they hold.
 
 Level-triggered: a namespace is looked at when it or something in it changed, and what is due is read from the store. A
-deletion that was interrupted anywhere goes on from what is left.
+deletion that was interrupted anywhere goes on from what is left. Each is a task of its own that works a little at a time (loop/turns.py): however
+much one holds, and however long its end takes, others begin and end meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from sandpool.local.follow import follow
-from sandpool.local.objects.document import decode
+from sandpool.local.objects.collection import pages
+from sandpool.local.objects.document import decode, finalizers_of
 from sandpool.local.objects.keys import key_of, parse_key, prefix_of
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import DeleteOptions
@@ -22,6 +24,7 @@ from sandpool.local.remaining import remaining_conditions
 from sandpool.local.store.port import Store, Watcher
 from sandpool.local.store.record import Change, Record
 from sandpool.loop.clock import Clock
+from sandpool.loop.turns import Turns
 from sandpool.model import kinds
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
@@ -32,8 +35,6 @@ ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
 _NAMESPACED = tuple(resource for resource in kinds.ALL if resource.namespaced)
 _PREFIX = prefix_of(kinds.NAMESPACES)
 _ACCOUNTS = prefix_of(kinds.SERVICE_ACCOUNTS)
-_BATCH = 50
-_AT_ONCE = 500
 _RETRY = 1.0
 
 _log = logger(__name__)
@@ -55,6 +56,8 @@ class NamespaceLife:
         self._clock = clock
         self._terminating: set[str] = set()
         self._pending: dict[str, None] = {}  # names to look at, in order, each once
+        self._looking: set[str] = set()  # names that are being looked at
+        self._turns = Turns()
         self._news = asyncio.Event()
         self._reporting: set[str] = set()  # names to be looked at in a moment
         self._tasks: asyncio.TaskGroup | None = None
@@ -106,26 +109,31 @@ class NamespaceLife:
         self._tasks = tasks
         while True:
             await self._news.wait()
-            batch = list(islice(self._pending, _BATCH))
-            for name in batch:
+            self._news.clear()
+            for name in [name for name in self._pending if name not in self._looking]:
                 del self._pending[name]
-            if not self._pending:
-                self._news.clear()
-            again = [name for name in await asyncio.gather(*map(self._look, batch)) if name is not None]
-            if again:
-                tasks.create_task(self._ask_later(again))
+                self._looking.add(name)
+                tasks.create_task(self._serve(name, tasks))
+
+    async def _serve(self, name: str, tasks: asyncio.TaskGroup) -> None:
+        again = await self._look(name)
+        self._looking.discard(name)
+        if name in self._pending:  # it changed while we looked
+            self._news.set()
+        if again:
+            tasks.create_task(self._ask_later([name]))
 
     async def _ask_later(self, names: list[str]) -> None:
         await self._clock.sleep(_RETRY)
         self._reporting.difference_update(names)
         self._ask(names)
 
-    async def _look(self, name: str) -> str | None:
-        """Does what is due for one namespace. Its name comes back if that could not be done now."""
+    async def _look(self, name: str) -> bool:
+        """Does what is due for one namespace. Whether that could not be done now."""
         record = self._store.get(key_of(kinds.NAMESPACES, "", name))
         if record is None:
             self._terminating.discard(name)
-            return None
+            return False
         document = decode(record)
         try:
             if "deletionTimestamp" in document["metadata"]:
@@ -139,13 +147,13 @@ class NamespaceLife:
             self._ask([name])
         except ApiError as error:
             _log.warning("namespace work failed", namespace=name, error=str(error))
-            return name
+            return True
         except (
             Exception
         ) as error:  # one namespace that nobody foresaw must not end all others, and the cluster with them
             _log.error("namespace work failed", exc=error, namespace=name)
-            return name
-        return None
+            return True
+        return False
 
     async def _ensure_account(self, namespace: str) -> None:
         if self._store.get(key_of(kinds.SERVICE_ACCOUNTS, namespace, "default")) is None:
@@ -174,8 +182,8 @@ class NamespaceLife:
     async def _delete_contents(self, name: str) -> list[str]:
         failures: list[str] = []
         for resource, records in self._contents(name).items():
-            for start in range(0, len(records), _AT_ONCE):
-                page = records[start : start + _AT_ONCE]
+            for size, page in pages(records):
+                await self._turns.take(name, size)
                 outcomes = await asyncio.gather(*(self._delete(resource, name, record) for record in page))
                 failures += [failure for failure in outcomes if failure]
         return failures
@@ -195,6 +203,16 @@ class NamespaceLife:
             return str(error)
         return ""
 
+    async def _finalizers(self, name: str, remaining: dict[Resource[Any], tuple[Record, ...]]) -> Counter[str]:
+        """What holds what is left, and how often."""
+        found: Counter[str] = Counter()
+        for records in remaining.values():
+            for size, page in pages(records):
+                await self._turns.take(name, size)
+                for record in page:
+                    found.update(finalizers_of(decode(record)["metadata"]))
+        return found
+
     async def _report(
         self,
         name: str,
@@ -204,7 +222,8 @@ class NamespaceLife:
         failures: list[str],
     ) -> None:
         present = (document.get("status") or {}).get("conditions") or []
-        conditions = remaining_conditions(present, remaining, failures, self._clock.now())
+        finalizers = await self._finalizers(name, remaining)
+        conditions = remaining_conditions(present, remaining, finalizers, failures, self._clock.now())
         body = {"metadata": {"resourceVersion": str(record.revision)}, "status": {"conditions": conditions}}
         await self._objects.patch(kinds.NAMESPACES, "", name, merge_patch(body), subresource="status")
         if failures:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sandpool.local.objects.document import Document, decode, finalizers_of
+from sandpool.local.objects.document import Document
 from sandpool.local.store.record import Record
 from sandpool.model.resource import Resource
 from sandpool.model.times import seconds
 
+MOST = 20
+"""Finalizers, or failures, that are named."""
 # Type, and reason and message when all is well.
 _CALM = (
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
@@ -29,11 +30,12 @@ _CALM = (
 def remaining_conditions(
     present: Iterable[Document],
     remaining: Mapping[Resource[Any], tuple[Record, ...]],
+    finalizers: Mapping[str, int],
     failures: Iterable[str],
     now: datetime,
 ) -> list[Document]:
     """The five conditions; one that says what it said before keeps its time."""
-    troubles = _troubles(remaining, sorted(failures))
+    troubles = _troubles(remaining, finalizers, sorted(failures))
     before = {condition.get("type"): condition for condition in present}
     conditions: list[Document] = []
     for kind, reason, message in _CALM:
@@ -49,10 +51,12 @@ def remaining_conditions(
     return conditions
 
 
-def _troubles(remaining: Mapping[Resource[Any], tuple[Record, ...]], failures: list[str]) -> dict[str, tuple[str, str]]:
+def _troubles(
+    remaining: Mapping[Resource[Any], tuple[Record, ...]], finalizers: Mapping[str, int], failures: list[str]
+) -> dict[str, tuple[str, str]]:
     troubles: dict[str, tuple[str, str]] = {}
     if failures:
-        message = f"Failed to delete all resource types, {len(failures)} remaining: {', '.join(failures)}"
+        message = f"Failed to delete all resource types, {len(failures)} remaining: {_some(failures)}"
         troubles["NamespaceDeletionContentFailure"] = ("ContentDeletionFailed", message)
     kinds = sorted(
         f"{resource.plural}.{resource.group} has {len(records)} resource instances"
@@ -64,17 +68,14 @@ def _troubles(remaining: Mapping[Resource[Any], tuple[Record, ...]], failures: l
             "SomeResourcesRemain",
             f"Some resources are remaining: {', '.join(kinds)}",
         )
-    finalizers = _finalizers(remaining)
     if finalizers:
-        held = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(finalizers.items()))
+        held = _some([f"{name} in {count} resource instances" for name, count in sorted(finalizers.items())])
         message = f"Some content in the namespace has finalizers remaining: {held}"
         troubles["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", message)
     return troubles
 
 
-def _finalizers(remaining: Mapping[Resource[Any], tuple[Record, ...]]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for records in remaining.values():
-        for record in records:
-            found.update(finalizers_of(decode(record)["metadata"]))
-    return found
+def _some(words: list[str]) -> str:
+    """The first of them: objects can have any number of finalizers, and this is stored."""
+    more = [f"and {len(words) - MOST} more"] if len(words) > MOST else []
+    return ", ".join(words[:MOST] + more)

@@ -17,9 +17,14 @@ MOST_VALUES = 4_000_000
 """Values in one answer: each takes much more room than the two bytes that name it. A folder of 100,000 entries has a million."""
 
 
+def check_values(body: bytes, whose: str, most: int = MOST_VALUES) -> None:
+    """TooLarge, if what a JSON text says takes many times the room of the text."""
+    if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
+        raise TooLarge(f"{whose} has more than {most} values", most)
+
+
 def read_object(body: bytes) -> dict[str, Any]:
-    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise TooLarge(f"an answer of the sandbox's daemon has more than {MOST_VALUES} values", MOST_VALUES)
+    check_values(body, "an answer of the sandbox's daemon")
     try:
         value = json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):

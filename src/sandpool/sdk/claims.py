@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from sandpool.kube.errors import Unreadable
 from sandpool.model import times
 from sandpool.sdk.api_paths import EXTENSIONS
 from sandpool.sdk.errors import ClaimError, ClaimFailed, PoolNotFound
@@ -219,6 +220,14 @@ def _state(claim: Object) -> State:
 def _sentence(one: Object) -> str:
     message, reason = printable(str(one.get("message") or "")), printable(str(one.get("reason") or ""), 200)
     return f"{message} ({reason})" if message and reason else message or reason or "it says nothing"
+
+
+def checked(claim: dict[str, Any]) -> dict[str, Any]:
+    """The same, if it can be a claim: a server may answer anything."""
+    metadata = claim.get("metadata")
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("uid"), str):
+        raise Unreadable("the server's answer is no claim: it has no uid; is this an API server?")
+    return claim
 
 
 def _metadata(subject: Object) -> Mapping[str, Any]:

@@ -280,8 +280,20 @@ SELECTOR = "%2C".join(f"k{n}+in+(v{n}%2Cw%2Cx%2Cy%2Cz)" for n in range(60))
         ("PATCH", "/large?dryRun=All", "application/merge-patch+json", b'{"data":{"k":"v"}}'),
         ("POST", "?dryRun=All", "application/yaml", DATA),
         ("POST", "?dryRun=All", "application/YAML", DATA),
+        ("GET", "/large", "", b""),
+        ("GET", "/large?pretty=true", "", b""),
+        ("PUT", "/large?dryRun=All", "application/json", msgspec.json.encode({"metadata": {"name": "large"}})),
+        ("POST", "?dryRun=All", "application/json", msgspec.json.encode({"metadata": {"name": "large"}})),
+        ("DELETE", "/large?dryRun=All", "", b""),
+        ("DELETE", "?dryRun=All", "", b""),
+        ("DELETE", f"?dryRun=All&labelSelector={SELECTOR}", "", b""),
+        ("POST", "/api/v1/namespaces/greedy/serviceaccounts/large/token", "application/json", b"{}"),
+        ("GET", "/openapi/v3/api/v1", "", b""),
     ],
-    ids=["a selector", "copies of copies", "a large object", "yaml", "YAML"],
+    ids=[
+        *("a selector", "copies of copies", "a large object", "yaml", "YAML", "read", "pretty", "put", "taken"),
+        *("deleted", "all deleted", "some deleted", "a token", "a page"),
+    ],
 )
 async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: str, kind: str, body: bytes) -> None:
     """Many of them, sent in the same moment, are begun one after the other, and what is quick passes in between."""
@@ -289,7 +301,11 @@ async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: 
     async with town(tmp_path) as here:
         assert (await here.greedy.store("m")).status == 201
         assert (await here.greedy.store("large", 300_000)).status == 201
-        asked = here.greedy.head(method, f"{here.greedy.maps}{path}", length) + body
+        account = {"metadata": {"name": "large"}, "secrets": [{"name": f"s{number}"} for number in range(10_000)]}
+        made = await here.greedy.request("POST", "/api/v1/namespaces/greedy/serviceaccounts", account)
+        assert made.status == 201
+        whole = path if path.startswith(("/api/", "/openapi/")) else f"{here.greedy.maps}{path}"
+        asked = here.greedy.head(method, whole, length) + body
         lines = [(Connection(here.server.server._house), Unread()) for _ in range(15)]
         *greedy, (modest, told) = lines
         for connection, transport in lines:
@@ -304,7 +320,7 @@ async def test_short_requests_that_take_long(tmp_path: Path, method: str, path: 
                 assert sum(bool(transport.written) for _, transport in greedy) < 5
                 while not all(transport.written for _, transport in greedy):
                     await asyncio.sleep(0)
-            assert codes([transport for _, transport in greedy]).keys() <= {b"200", b"201", b"422"}
+            assert codes([transport for _, transport in greedy]).keys() <= {b"200", b"201", b"409", b"422"}
         finally:
             for connection, _ in lines:
                 connection.connection_lost(None)

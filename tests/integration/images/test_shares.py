@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,3 +201,39 @@ async def test_pulls_leave_room_on_the_disk(tmp_path: Path, left: int) -> None:
         with pytest.raises(NodeError, match="no space is left for it"):
             await store.take(offer(registry, bomb), holder="a")
     assert layers(tmp_path / "i") == []
+
+
+async def test_names_that_never_answer_keep_nobody_from_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of the event loop, of which there are few, also find images that are here, and measure disks."""
+    answer, asked, original = threading.Event(), list[str](), socket.getaddrinfo
+
+    def lookup(host: Any, *arguments: Any, **more: Any) -> Any:
+        if not str(host).endswith(".example"):
+            return original(host, *arguments, **more)
+        asked.append(host)
+        answer.wait()
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    number = (os.cpu_count() or 1) + 4
+    options = ImageOptions(registries=(*ALLOWED, "public"), pulls=2 * number, attempts=1)
+    async with small_registry() as registry, image_store(tmp_path / "i", options) as store:
+        name = offer(registry)
+        await store.take(name, holder="m", tenant="modest")
+        greedy = [
+            asyncio.create_task(store.take(f"r{n}.example/tool:1", holder=f"g{n}", tenant="greedy"))
+            for n in range(number)
+        ]
+        try:
+            async with asyncio.timeout(30):
+                while len(asked) < number:
+                    await asyncio.sleep(0.01)
+            modest = asyncio.create_task(store.take(name, holder="again", tenant="modest"))
+            done, _ = await asyncio.wait({modest}, timeout=30)
+        finally:
+            answer.set()
+        await modest
+        assert done
+        assert {type(each) for each in await asyncio.gather(*greedy, return_exceptions=True)} == {NodeError}

@@ -95,6 +95,9 @@ def test_json_does_nothing_to_a_terminal_either() -> None:
         assert json.loads(shown) == body
         assert all(letter.isprintable() for letter in shown.replace("\n", ""))
         assert "ä" in shown
+    shown = one(PODS, body, format_of("yaml"))
+    assert yaml.safe_load(shown)["metadata"] == body["metadata"]
+    assert all(letter.isprintable() for letter in shown.replace("\n", ""))
 
 
 def test_colours_change_no_width() -> None:

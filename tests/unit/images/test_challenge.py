@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.local.images.challenge import Basic, Bearer, challenges, may_see_credentials, realm_trouble
+from sandpool.local.images.errors import NotAllowed
+from sandpool.local.images.registry import _token_of
 
 
 @pytest.mark.parametrize(
@@ -85,3 +90,27 @@ def test_which_token_services_are_understood(realm: str, fine: bool) -> None:
 )
 def test_who_sees_a_password(host: str, registry: str, fine: bool) -> None:
     assert may_see_credentials(host, registry, ("listed.example",)) == fine
+
+
+@pytest.mark.parametrize(
+    ("answer", "token"),
+    [
+        (b'{"token": "a"}', "a"),
+        (b'{"token": "", "access_token": "b"}', "b"),
+        (b'{"x": [' + b"{}," * 300_000 + b'{}], "token": "c"}', "c"),
+        (b'{"x": ' + b"[" * 100_000, ""),
+        (b'{"token": 7}', ""),
+        (b'{"token": "a\\nb"}', ""),
+        (b"[]", ""),
+        (None, ""),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_what_a_token_service_says(answer: bytes | None, token: str) -> None:
+    tracemalloc.start()
+    try:
+        with contextlib.nullcontext() if token else pytest.raises(NotAllowed):
+            assert _token_of(answer) == token
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()

@@ -164,11 +164,11 @@ async def test_many_namespaces_at_once() -> None:
 
 
 def test_conditions_keep_their_time() -> None:
-    calm: list[dict[str, Any]] = remaining_conditions([], {}, [], START)
+    calm: list[dict[str, Any]] = remaining_conditions([], {}, {}, [], START)
     assert {condition["status"] for condition in calm} == {"False"}
     later = START.replace(hour=1)
-    assert remaining_conditions(calm, {}, [], later) == calm
-    failing = {c["type"]: c for c in remaining_conditions(calm, {}, ["boom"], later)}
+    assert remaining_conditions(calm, {}, {}, [], later) == calm
+    failing = {c["type"]: c for c in remaining_conditions(calm, {}, {}, ["boom"], later)}
     trouble = failing["NamespaceDeletionContentFailure"]
     assert (trouble["status"], trouble["reason"]) == ("True", "ContentDeletionFailed")
     assert trouble["lastTransitionTime"] == "2026-01-01T01:00:00Z"
@@ -177,7 +177,7 @@ def test_conditions_keep_their_time() -> None:
 
 def test_conditions_that_somebody_else_wrote_without_a_time() -> None:
     present = [{"type": "NamespaceContentRemaining", "status": "False"}, {}]
-    conditions = remaining_conditions(present, {}, [], START)
+    conditions = remaining_conditions(present, {}, {}, [], START)
     assert {condition["lastTransitionTime"] for condition in conditions} == {"2026-01-01T00:00:00Z"}
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from ipaddress import IPv4Address
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.local.network.addresses import Addresses
+from sandpool.local.network.egress.lookups import Lookups, Places
 from sandpool.local.network.pace import Bucket
-from sandpool.local.network.slots import Slots
+from sandpool.local.network.slots import AllSlots, Slots
 from support.manual_clock import ManualClock
 
 
@@ -80,3 +82,55 @@ def test_the_longest_unused_address_is_given_next() -> None:
     assert addresses.take() not in first
     assert addresses.take(first[0]) == first[0]
     assert addresses.take("10.0.0.1") not in first
+
+
+def test_a_tenant_leaves_places_to_others() -> None:
+    every = AllSlots(90)
+    greedy = [Slots(50, every.of("greedy")) for _ in range(4)]
+    took = sum(pod.take() for pod in greedy for _ in range(50))
+    assert took == 80
+    modest = Slots(50, every.of("modest"))
+    assert [modest.take() for _ in range(3)] == [True] * 3
+
+
+def test_a_place_is_told_to_whom_may_have_it_one_tenant_after_the_other() -> None:
+    every = AllSlots(9)
+    greedy, modest = every.of("greedy"), every.of("modest")
+    assert sum(greedy.take() for _ in range(9)) == 8
+    assert [modest.take(), modest.take()] == [True, False]
+    called: list[str] = []
+    for name, slots in (("greedy", greedy), ("modest", modest)):
+        for _ in range(2):
+            slots.wait(lambda name=name: called.append(name) is None)  # type: ignore[misc]
+    greedy.give_back()
+    assert called == []  # the last is for whoever has none
+    for expected in (["greedy"], ["greedy", "modest"], ["greedy", "modest", "greedy"]):
+        greedy.give_back()
+        assert called == expected
+
+
+async def test_names_that_never_answer_leave_places_for_those_of_others() -> None:
+    """The threads that look them up cannot be stopped, whatever becomes of who asked."""
+    never = asyncio.Event()
+
+    async def resolve(name: str) -> list[IPv4Address]:
+        if name.startswith("never"):
+            await never.wait()
+        return [IPv4Address("192.0.2.1")]
+
+    places = Places(resolve, 16)
+    greedy = [Lookups(places, 4, 60, "greedy") for _ in range(20)]
+    waiting = [asyncio.ensure_future(pod.ask("never.example")) for pod in greedy for _ in range(4)]
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(60):
+            for _ in range(20):
+                assert await Lookups(places, 4, 60, "modest").ask("a.example") == [IPv4Address("192.0.2.1")]
+            for task in waiting[::2]:
+                task.cancel()
+            never.set()
+            assert await asyncio.gather(*waiting[1::2]) == [[IPv4Address("192.0.2.1")]] * 40
+    finally:
+        for pod in greedy:
+            await pod.close()
+        await places.close()

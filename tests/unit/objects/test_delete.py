@@ -8,6 +8,7 @@ import pytest
 
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from sandpool.local.objects.collection import delete_each
 from sandpool.local.objects.options import DeleteOptions, ListQuery
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision, Uid
@@ -202,15 +203,28 @@ async def test_collection(b: Bench) -> None:
     for index in range(6):
         await b.create(kinds.CONFIG_MAPS, config_map(f"c{index}", labels={"even": str(index % 2 == 0).lower()}))
     await b.create(kinds.CONFIG_MAPS, config_map("held", labels={"even": "true"}, finalizers=["a.b/c"]))
-    listed = await b.objects.delete_collection(kinds.CONFIG_MAPS, "default", ListQuery(labels="even=true"))
-    assert [read(record)["metadata"]["name"] for record in listed.records] == ["c0", "c2", "c4", "held"]
+    await b.delete_listed(kinds.CONFIG_MAPS, ListQuery(labels="even=true"))
     assert b.names_of(kinds.CONFIG_MAPS) == ["c1", "c3", "c5", "held"]
     assert "deletionTimestamp" in b.get(kinds.CONFIG_MAPS, "held")["metadata"]
     dry = DeleteOptions(dry_run=True)
-    await b.objects.delete_collection(kinds.CONFIG_MAPS, "default", ListQuery(), dry)
+    await b.delete_listed(kinds.CONFIG_MAPS, ListQuery(), dry)
     assert b.names_of(kinds.CONFIG_MAPS) == ["c1", "c3", "c5", "held"]
-    await b.objects.delete_collection(kinds.CONFIG_MAPS, "default", ListQuery(limit=2))
+    await b.delete_listed(kinds.CONFIG_MAPS, ListQuery(limit=2))
     assert b.names_of(kinds.CONFIG_MAPS) == ["c5", "held"]
+
+
+async def test_large_objects_are_deleted_one_turn_after_the_other(b: Bench) -> None:
+    for index in range(10):
+        await b.create(kinds.CONFIG_MAPS, {**config_map(f"c{index}"), "data": {"x": "x" * 30_000}})
+    left: list[int] = []
+
+    async def turn(size: int) -> None:
+        left.append(len(b.names_of(kinds.CONFIG_MAPS)))
+
+    records = b.objects.list(kinds.CONFIG_MAPS, "default").records
+    await delete_each(b.objects, kinds.CONFIG_MAPS, records, DeleteOptions(), turn)
+    assert left == [10, 8, 6, 4, 2]
+    assert not b.names_of(kinds.CONFIG_MAPS)
 
 
 async def test_one_of_two_deletes_at_once_finds_nothing(b: Bench) -> None:

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.kube.errors import Unreadable
 from sandpool.model.names import dns_label
 from sandpool.model.reasons import TERMINAL_FOR_CLIENTS
 from sandpool.sdk.claims import (
     TERMINAL,
     State,
+    checked,
     claim_body,
     failure,
     generated_name,
@@ -129,3 +131,10 @@ def test_a_condition_about_an_older_spec_does_not_count() -> None:
     assert steered(box, "Running", 1)
     assert not steered(box, "Running", 2)
     assert not steered(box, "Suspended", 1)
+
+
+@pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {}}, {"metadata": {"uid": 7}}])
+def test_what_is_no_claim(answer: dict[str, Any]) -> None:
+    with pytest.raises(Unreadable, match="API server"):
+        checked(answer)
+    assert checked(claim()) == claim()

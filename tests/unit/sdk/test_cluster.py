@@ -22,6 +22,7 @@ from sandpool.kube.errors import (
     TooManyRequests,
     Unauthorized,
     Unreachable,
+    Unreadable,
     Untrusted,
 )
 from sandpool.kube.secret import Secret
@@ -30,6 +31,7 @@ from sandpool.sdk._sync.cluster import Cluster as BlockingCluster
 from sandpool.sdk.config import Resolved
 from sandpool.sdk.credentials import Credentials
 from sandpool.sdk.errors import TooLarge
+from sandpool.sdk.watch_lines import WatchLines
 from support.kube_certificates import Authority
 from support.scripted_peer import Act, answer, cut, drop, forever, scripted_peer, stream
 
@@ -90,9 +92,37 @@ async def test_a_list_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(peer.seen) == 3
 
 
+async def test_a_list_of_nothing_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandpool.sdk._async.cluster.MOST_EMPTY", 5)
+    page = {"items": [], "metadata": {"continue": "next"}}
+    async with scripted_peer(*(answer(page) for _ in range(9))) as peer:
+        cluster = client(peer.url)
+        with pytest.raises(Unreadable, match="API server"):
+            await cluster.list("/a")
+        await cluster.close()
+    assert len(peer.seen) == 6
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type": "ADDED", "object": {"x": [' + b"[]," * 600_000 + b"[]]}}\n",
+        b'{"type": "ADDED", "object": {"x": ' + b"[" * 100_000 + b"}}\n",
+        b'{"type": "ADDED", "object": {"metadata": []}}\n',
+        b" " * (17 << 20) + b"\n",
+    ],
+    ids=["many", "deep", "wrong", "long"],
+)
+def test_words_of_a_watch_that_are_none(line: bytes) -> None:
+    with pytest.raises((Unreadable, TooLarge)):
+        WatchLines().feed(line)
+
+
 @pytest.mark.parametrize(
     ("act", "error"),
     [
+        (answer(b"[" * 60_000, 404), NotFound),
+        (answer(b'{"items": [' + b"[]," * 2_100_000 + b"[]]}"), TooLarge),
         (status(404, "NotFound"), NotFound),
         (status(409, "Conflict"), Conflict),
         (status(410, "Expired"), Gone),

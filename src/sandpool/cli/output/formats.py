@@ -93,4 +93,6 @@ def _json(body: Json) -> str:
 def _yaml(body: Json) -> str:
     import yaml
 
-    return yaml.safe_dump(body, sort_keys=True, allow_unicode=True, default_flow_style=False, width=80)
+    how: dict[str, Any] = {"sort_keys": True, "default_flow_style": False, "width": 80}
+    text: str = yaml.safe_dump(body, allow_unicode=True, **how)
+    return yaml.safe_dump(body, **how) if _UNSEEN.search(text) else text

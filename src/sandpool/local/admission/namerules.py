@@ -15,6 +15,8 @@ from sandpool.model import names
 NameRule: TypeAlias = Callable[[str], Sequence[str]]
 
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
+is_config_key = re.compile(rf"(?!\.\.)(?!\.\Z)[-._a-zA-Z0-9]{{1,{names.MAX_SUBDOMAIN}}}\Z").match
+"""Whether nothing is wrong with a key of a ConfigMap or Secret, at a tenth of what it costs to say what is: there may be 50,000."""
 _BAD_CONFIG_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
     f"(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '{_CONFIG_KEY}')"

@@ -16,6 +16,7 @@ from sandpool.local.apiserver.handlers.runtime import Runtime
 from sandpool.local.apiserver.handlers.token_request import TokenRequests
 from sandpool.local.apiserver.handlers.usage import UsagePages
 from sandpool.local.apiserver.handlers.watch import Watches
+from sandpool.local.apiserver.handlers.weight import weigh
 from sandpool.local.apiserver.handlers.write import Writes
 from sandpool.local.apiserver.routes import OF_PODS, Routes
 from sandpool.local.objects.objects import Objects
@@ -93,6 +94,7 @@ class Dispatcher:
 
     async def _connect(self, call: Call) -> Reply:
         """Something that only a node can do; the pod must exist, whoever runs it."""
+        await weigh(self._objects, call)
         pod = self._objects.get(call.resource, call.namespace, call.info.name)
         return await self._runtime.serve(call, pod.value)
 

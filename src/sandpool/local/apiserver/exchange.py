@@ -249,6 +249,8 @@ class Exchange:
         """All of the answer. `lines` are headers beyond those of every answer, made by `lines_of`."""
         line = self._line
         self.begun = True
+        if len(body) > LARGE:
+            await line.turn(len(body))
         if line.flow.write_paused or len(body) > LARGE:
             await self._room(len(body))
         if self.gone:

@@ -25,9 +25,13 @@ from sandpool.local.images.allowed import Reach, may_connect
 from sandpool.local.images.meter import Meter, measure
 from sandpool.local.images.options import ImageOptions
 from sandpool.local.images.pace import Place
+from sandpool.local.images.resolving import Resolver
+from sandpool.local.network.egress.lookups import Lookups, Places
+from sandpool.local.network.egress.outside import resolve
 from sandpool.local.network.forbidden import Address
 from sandpool.local.network.route import Route, route
 from sandpool.loop import descriptors
+from sandpool.loop.shares import OPERATOR
 from sandpool.version import __version__
 
 AskRoute = Callable[[Address], Route]
@@ -39,7 +43,8 @@ class OutOfReach(PermissionError):
 
 
 class Lines:
-    """Of one pull. `large`: places for documents that take much memory, which tenants share; `got` hears of all content that comes."""
+    """Of one pull. `large`: places for documents that take much memory, which tenants share; `got` hears of all content that comes;
+    `lookups` looks names up."""
 
     def __init__(
         self,
@@ -48,7 +53,9 @@ class Lines:
         got: Callable[[int], object] = lambda size: None,
         *,
         ask_route: AskRoute = route,
+        lookups: Lookups | None = None,
     ) -> None:
+        self._resolver = Resolver(lookups or Lookups(Places(resolve, 1), 1, options.patience, OPERATOR))
         self.meter = Meter()
         self.large = large
         self._got = got
@@ -59,7 +66,7 @@ class Lines:
     def to(self, reach: Reach, *, proxied: bool) -> aiohttp.ClientSession:
         key = None if proxied else reach
         if key not in self._clients:
-            self._clients[key] = _client(self._options, key, self._route, self.meter)
+            self._clients[key] = _client(self._options, key, self._route, self.meter, self._resolver)
         return self._clients[key]
 
     def taken(self, content: int) -> None:
@@ -72,13 +79,16 @@ class Lines:
     async def __aexit__(self, *_: object) -> None:
         for client in self._clients.values():
             await client.close()
+        await self._resolver.close()
 
 
 class MeteredConnector(aiohttp.TCPConnector):
     """Hands out connections that are metered. What may come before that, with the last packet of a TLS handshake, is little."""
 
-    def __init__(self, meter: Meter, options: ImageOptions, factory: SocketFactoryType) -> None:
-        super().__init__(ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory)
+    def __init__(self, meter: Meter, options: ImageOptions, factory: SocketFactoryType, resolver: Resolver) -> None:
+        super().__init__(
+            ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory, resolver=resolver
+        )
         self.meter = meter
 
     async def connect(
@@ -90,11 +100,13 @@ class MeteredConnector(aiohttp.TCPConnector):
         return connection
 
 
-def _client(options: ImageOptions, reach: Reach | None, ask_route: AskRoute, meter: Meter) -> aiohttp.ClientSession:
+def _client(
+    options: ImageOptions, reach: Reach | None, ask_route: AskRoute, meter: Meter, resolver: Resolver
+) -> aiohttp.ClientSession:
     """No cookies, no decompression behind our back (it would change what the digest is of), no credentials of the user."""
     factory = partial(_connectable, reach, ask_route) if reach is not None else _opened
     return aiohttp.ClientSession(
-        connector=MeteredConnector(meter, options, factory),
+        connector=MeteredConnector(meter, options, factory, resolver),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         headers={"User-Agent": f"sandpool/{__version__}", "Accept-Encoding": "identity"},

@@ -264,13 +264,20 @@ class Registry:
         raise pull_error(str(self._name), f"{registry} answered {response.status} to the request for {what}")
 
 
+class _Granted(msgspec.Struct):
+    """What a token service answers, as far as it is known: of a megabyte that somebody wrote to hurt, everything would be fifty."""
+
+    token: str | None = None
+    access_token: str | None = None
+
+
 def _token_of(content: bytes | None) -> str:
     try:
-        answer = msgspec.json.decode(content or b"")
-        token = answer.get("token") or answer.get("access_token")
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        granted = msgspec.json.decode(content or b"", type=_Granted)
+        token = granted.token or granted.access_token
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         token = None
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+    if not token or not token.isascii() or not token.isprintable():
         raise NotAllowed("its token service sent no token")
     return token
 

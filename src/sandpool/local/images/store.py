@@ -35,11 +35,16 @@ from sandpool.local.images.reference import Folder, HostFiles, Name, parse, pars
 from sandpool.local.images.shared import Shared, Tell, Work
 from sandpool.local.images.space import ImageSpace
 from sandpool.local.images.uninterrupted import uninterrupted
+from sandpool.local.network.egress.lookups import Lookups
+from sandpool.local.network.egress.lookups import Places as Names
+from sandpool.local.network.egress.outside import resolve
 from sandpool.loop.clock import Clock
 from sandpool.loop.shares import OPERATOR
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
+
+LOOKUPS, LOOKUPS_OF_A_PULL = 64, 4  # names of registries that are looked up at once: by all, who share them, and by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class ImageStore:
         self._pulls: Shared[ImageRecord] = Shared()
         self._places = Places(options.pulls, clock)
         self._large = Places(options.large, clock)
+        self._names = Names(resolve, LOOKUPS)
 
     async def open(self) -> None:
         """Takes away what a process that died left behind, and what has not been used for long."""
@@ -77,6 +83,7 @@ class ImageStore:
     async def close(self) -> None:
         """Ends pulls, and forgets all holders."""
         await self._pulls.close()
+        await self._names.close()
         await uninterrupted(asyncio.to_thread(self._folder.close))
 
     async def take(
@@ -229,7 +236,8 @@ class ImageStore:
 
         await self._space.look()
         name, large = asked.name, partial(self._reading, asked.tenant, place)
-        async with Lines(self._options, large, place.got) as lines:
+        lookups = Lookups(self._names, LOOKUPS_OF_A_PULL, self._options.patience, asked.tenant)
+        async with Lines(self._options, large, place.got, lookups=lookups) as lines:
             source = RegistrySource(
                 lines, name, asked.credentials, self._options, self._clock, everybody=asked.everybody
             )

@@ -22,7 +22,7 @@ from sandpool.local.network.port import Dial, Port, Wanted
 from sandpool.local.network.ports import Listening, Occupied, listen
 from sandpool.local.network.rechecks import Rechecks
 from sandpool.local.network.route import route
-from sandpool.local.network.slots import Slots
+from sandpool.local.network.slots import AllSlots, Slots
 from sandpool.loop.clock import Clock
 from sandpool.loop.turns import Turns
 
@@ -66,7 +66,7 @@ class LocalNetwork:
         self._options = options
         self._around = Surroundings(clock, options, connect, ask_route)
         self._addresses = Addresses(options.pods)
-        self._slots = Slots(options.connections)
+        self._slots = AllSlots(options.connections)
         self._places = Places(resolve, options.total_lookups)
         self._turns = Turns()  # of tenants, for what their pods carry
         self._pods: dict[str, PodNetwork] = {}
@@ -84,12 +84,13 @@ class LocalNetwork:
         options = self._options
         turn = partial(self._turns.take, wanted.namespace)
         labels = Labels(self._policies, wanted.namespace, dict(wanted.labels), turn)
-        lookups = Lookups(self._places, options.lookups, options.lookup_timeout)
+        lookups = Lookups(self._places, options.lookups, options.lookup_timeout, wanted.namespace)
         account = Account(f"{wanted.namespace}/{wanted.name}", self._counts, self._clock)
         proxy = EgressProxy(self._around, labels.rules_in_turn, lookups, account, turn)
-        egress_slots = Slots(options.egress_connections, self._slots)
+        slots = self._slots.of(wanted.namespace)
+        egress_slots = Slots(options.egress_connections, slots)
         pod = PodNetwork(wanted, address, labels, proxy, egress_slots, self._relabelled, self._released)
-        pod.listen(listening, dial, Slots(options.pod_connections, self._slots), self._clock, options, turn)
+        pod.listen(listening, dial, Slots(options.pod_connections, slots), self._clock, options, turn)
         self._pods[address] = pod
         self._by_namespace.setdefault(wanted.namespace, {})[pod] = None
         return pod

@@ -23,7 +23,7 @@ class NetworkOptions:
     egress_rate: int = 128 * 1024 * 1024  # bytes a second, both ways together
     egress_requests: int = 100  # new ones a second; up to three times as many at once
     lookups: int = 4  # names being looked up at once
-    total_lookups: int = 16  # of all pods together
+    total_lookups: int = 64  # of all pods together, which tenants share: one whose names never answer leaves some
     head_timeout: float = 30.0  # to send the head of a request
     lookup_timeout: float = 10.0
     connect_timeout: float = 10.0  # for each address that is tried

@@ -6,14 +6,13 @@ twice; then it waits until the log is durable. What a refusal was derived from i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from sandpool.kube.errors import ApiError, NotFound
+from sandpool.kube.errors import ApiError
 from sandpool.local.admission.admit import admit
 from sandpool.local.objects import refusals
 from sandpool.local.objects.acknowledged import Acknowledged, unavailable
@@ -67,7 +66,6 @@ __all__ = ["AnyResource", "Objects", "RawEvent", "RawWatch"]
 
 AnyResource = Resource[Any]
 RawWatch = Watch
-_PAGE = 500
 
 
 class Objects:
@@ -373,23 +371,6 @@ class Objects:
         if options.dry_run:
             return self._told(_preview(record, document))
         return self._log.mark(record, document)
-
-    async def delete_collection(
-        self, resource: AnyResource, namespace: str, query: ListQuery, options: DeleteOptions = DeleteOptions()
-    ) -> Listed:
-        """Deletes what the query selects and answers it as it was. With a limit, that many; else all, page by page."""
-        listed = self.list(resource, namespace, query)
-        for start in range(0, len(listed.records), _PAGE):
-            page = listed.records[start : start + _PAGE]
-            await asyncio.gather(*(self._delete_listed(resource, record, options) for record in page))
-        return listed
-
-    async def _delete_listed(self, resource: AnyResource, record: Record, options: DeleteOptions) -> None:
-        metadata = decode(record)["metadata"]
-        try:
-            await self.delete(resource, metadata.get("namespace", ""), metadata["name"], options)
-        except NotFound:
-            pass  # somebody else was faster
 
     async def _absent(self, resource: AnyResource, namespace: str, name: str) -> ApiError:
         await self._log.settled(key_of(resource, namespace, name))

@@ -24,6 +24,7 @@ from sandpool.sdk._async.line import Line
 from sandpool.sdk._async.meeting import Turns
 from sandpool.sdk._async.transport import Transport, sleep
 from sandpool.sdk._async.websocket import WebSocket, upgrade_headers, verify_upgrade
+from sandpool.sdk.answers import check_values
 from sandpool.sdk.deadline import Deadline, after, left, sooner
 from sandpool.sdk.errors import Dropped, TooLarge
 from sandpool.sdk.origin import Origin
@@ -57,7 +58,8 @@ class Response:
         return self.headers.get(name.lower())
 
     def json(self) -> Any:
-        """What the body says; Unreadable if it is not JSON."""
+        """What the body says; Unreadable if it is not JSON, TooLarge if it has more values than anybody wants."""
+        check_values(self.body, f"an answer ({self.status})")
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):

@@ -26,7 +26,7 @@ from sandpool.sdk._sync.cluster import Cluster, Object
 from sandpool.sdk._sync.news import Letters, News
 from sandpool.sdk._sync.transport import sleep
 from sandpool.sdk.api_paths import claims, pools
-from sandpool.sdk.claims import failure, ours, ready, waiting_for
+from sandpool.sdk.claims import checked, failure, ours, ready, waiting_for
 from sandpool.sdk.deadline import after
 from sandpool.sdk.errors import ClaimDeleted, ClaimFailed, ClaimTimeout, Denied, PoolNotFound, TimedOut
 
@@ -142,7 +142,7 @@ def _judged(cluster: Cluster, claim: Object, wish: Wish) -> bool:
 
 def _present(cluster: Cluster, wish: Wish) -> Object:
     try:
-        return cluster.get(claims(wish.namespace, wish.name))
+        return checked(cluster.get(claims(wish.namespace, wish.name)))
     except NotFound:
         raise ClaimDeleted(f"{wish} was deleted while it was waited for", f"{wish.namespace}/{wish.name}") from None
 
@@ -163,7 +163,7 @@ def _check_pool(cluster: Cluster, wish: Wish) -> None:
 def _create(cluster: Cluster, wish: Wish) -> Object:
     try:
         # It ends even if this is cancelled: only then can be told whether there is a claim to delete.
-        return cluster.create(claims(wish.namespace), wish.body, wish.timeout)
+        return checked(cluster.create(claims(wish.namespace), wish.body, wish.timeout))
     except AlreadyExists:
         key = f"{wish.namespace}/{wish.name}"
         message = f"{wish} exists already: choose another name, or use it (Sandbox.attach({wish.name!r}), `sandpool exec {wish.name}`)"

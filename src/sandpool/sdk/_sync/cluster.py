@@ -18,7 +18,7 @@ from typing import Any
 
 from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.credentials import Certificate, Credential
-from sandpool.kube.errors import ConfigError, TooManyRequests, from_status
+from sandpool.kube.errors import ConfigError, TooManyRequests, Unreadable, from_status
 from sandpool.kube.retry import RetryPolicy, pause
 from sandpool.kube.tls import tls_context
 from sandpool.sdk._sync.http import Answer, Headers, Http, Response
@@ -39,6 +39,7 @@ MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json
 TIMEOUT = 30.0  # seconds for one request
 PAGE = 500
 MOST_ITEMS = 100_000  # of one list
+MOST_EMPTY = 1000  # pages of one list, one after the other, that have no items
 AT_ONCE = 16  # requests with a whole answer: each would need a connection of its own, and they are dear
 
 Object = dict[str, Any]
@@ -93,7 +94,11 @@ class Cluster:
     def list(self, path: str, *, labels: str = "", fields: str = "", as_table: bool = False) -> Object:
         """The whole list. With `as_table` it is a Table, if the server has one: look at `kind`. TooLarge beyond 100,000 entries."""
         whole: Object = {}
+        empty = 0
         for page in self.pages(path, labels=labels, fields=fields, as_table=as_table):
+            empty = 0 if page.get("items") or page.get("rows") else empty + 1
+            if empty > MOST_EMPTY:
+                raise Unreadable(f"{path}: a list of {empty} pages with nothing on them; is this an API server?")
             if not whole:
                 whole = page
                 continue
@@ -253,7 +258,7 @@ def _http(cluster: ApiServer, certificate: Certificate | None) -> Http:
 def _refused(response: Response) -> Exception:
     try:
         body = json.loads(response.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = {}
     wait = response.header("retry-after") or ""
     seconds = int(wait) if wait.isdecimal() and len(wait) < 7 else None

@@ -26,6 +26,7 @@ from sandpool.sdk._sync.line import Line
 from sandpool.sdk._sync.meeting import Turns
 from sandpool.sdk._sync.transport import Transport, sleep
 from sandpool.sdk._sync.websocket import WebSocket, upgrade_headers, verify_upgrade
+from sandpool.sdk.answers import check_values
 from sandpool.sdk.deadline import Deadline, after, left, sooner
 from sandpool.sdk.errors import Dropped, TooLarge
 from sandpool.sdk.origin import Origin
@@ -59,7 +60,8 @@ class Response:
         return self.headers.get(name.lower())
 
     def json(self) -> Any:
-        """What the body says; Unreadable if it is not JSON."""
+        """What the body says; Unreadable if it is not JSON, TooLarge if it has more values than anybody wants."""
+        check_values(self.body, f"an answer ({self.status})")
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):

@@ -8,7 +8,7 @@ from typing import Any
 from sandpool.kube.errors import Cause
 from sandpool.local.admission import causes
 from sandpool.local.admission.kinds.rules import Body, KindRules
-from sandpool.local.admission.namerules import config_key
+from sandpool.local.admission.namerules import config_key, is_config_key
 from sandpool.local.admission.paths import entry
 
 SIZE_LIMIT = 1024 * 1024
@@ -77,7 +77,8 @@ def _frozen(body: Body, old: Body | None, names: tuple[str, ...]) -> list[Cause]
 
 
 def _keys(field: str, data: dict[str, Any]) -> list[Cause]:
-    return [causes.invalid(entry(field, key), key, text) for key in data for text in config_key(key)]
+    wrong = [key for key in data if not is_config_key(key)]
+    return [causes.invalid(entry(field, key), key, text) for key in wrong for text in config_key(key)]
 
 
 def _decoded_size(data: dict[str, Any]) -> int:

@@ -8,12 +8,13 @@ from datetime import datetime
 from sandpool.local.apiserver.answer import PIECE, WORTH_GZIP, Answer, Reply, Streamed, accepts_gzip
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.exchange import Exchange
+from sandpool.local.apiserver.handlers.weight import selected, weigh
 from sandpool.local.apiserver.negotiate import Form
 from sandpool.local.apiserver.query import list_query, revision
 from sandpool.local.apiserver.render import list_parts, one, pretty
-from sandpool.local.apiserver.sending import EACH, LONG, Sending
+from sandpool.local.apiserver.sending import EACH, Sending
 from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.options import Listed, ListQuery
+from sandpool.local.objects.options import Listed
 from sandpool.local.objects.refusals import too_large
 
 
@@ -32,29 +33,13 @@ class Reads:
         record = self._objects.get(call.resource, call.namespace, call.info.name, call.info.subresource)
         if form is Form.OBJECT and not call.params:
             return Answer(record.value)
+        await weigh(self._objects, call)
         return Answer(one(record.value, form, call.resource, call.params, self._now))
 
     async def list(self, call: Call) -> Reply:
         form, query = call.form, list_query(call.params)
-        if query.labels or query.fields:
-            listed = await self._selected(call, query)
-        else:
-            listed = self._objects.list(call.resource, call.namespace, query)
+        listed = await selected(self._objects, self._sending, call, call.resource, query)
         return listing(call, listed, form, self._now(), self._sending, refuse=True)
-
-    async def _selected(self, call: Call, query: ListQuery) -> Listed:
-        """Understanding a selector takes long if it is long, and comparing it with all objects takes long if they are many."""
-        turn, tenant = self._sending.turns.take, call.user.tenant
-        if len(query.labels) + len(query.fields) > LONG:
-            await turn(tenant)
-        portions = self._objects.listed_by_and_by(call.resource, call.namespace, query)
-        while True:
-            try:
-                next(portions)
-            except StopIteration as end:
-                listed: Listed = end.value
-                return listed
-            await turn(tenant)
 
 
 def listing(call: Call, listed: Listed, form: Form, now: datetime, sending: Sending, *, refuse: bool) -> Reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,11 +14,14 @@ from sandpool.local.apiserver.answer import Answer, Reply, encoded
 from sandpool.local.apiserver.body import Malformed, decode_media
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.handlers.read import listing
+from sandpool.local.apiserver.handlers.weight import selected, weigh
+from sandpool.local.apiserver.identity import ADMIN
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.negotiate import Form
 from sandpool.local.apiserver.query import delete_options, list_query
 from sandpool.local.apiserver.render import one
 from sandpool.local.apiserver.sending import Sending
+from sandpool.local.objects.collection import delete_each
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import Deleted
 from sandpool.local.objects.strategy import strategy_of
@@ -47,6 +51,8 @@ class Removals:
         form = call.form
         options = delete_options(call.params, await self._body(call))
         resource = call.resource
+        if call.user is not ADMIN:
+            await weigh(self._objects, call)
         deleted = await self._objects.delete(resource, call.namespace, call.info.name, options)
         if form is not Form.OBJECT and not deleted.finished:
             return Answer(one(deleted.record.value, form, resource, call.params, self._now))
@@ -55,7 +61,9 @@ class Removals:
     async def delete_collection(self, call: Call) -> Reply:
         form, query = call.form, list_query(call.params)
         options = delete_options(call.params, await self._body(call))
-        listed = await self._objects.delete_collection(call.resource, call.namespace, query, options)
+        listed = await selected(self._objects, self._sending, call, call.resource, query)
+        turn = partial(self._sending.turns.take, call.user.tenant)
+        await delete_each(self._objects, call.resource, listed.records, options, turn)
         return listing(call, listed, form, self._now(), self._sending, refuse=False)
 
     async def evict(self, call: Call) -> Reply:
@@ -68,7 +76,9 @@ class Removals:
         wished = body.get("deleteOptions")
         if wished is not None and not isinstance(wished, dict):
             raise BadRequest("deleteOptions of an Eviction must be an object")
-        await self._objects.delete(call.resource, call.namespace, call.info.name, delete_options(call.params, wished))
+        options = delete_options(call.params, wished)
+        await weigh(self._objects, call)
+        await self._objects.delete(call.resource, call.namespace, call.info.name, options)
         return encoded({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
     async def _body(self, call: Call) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from sandpool.local.apiserver.access.tokens import AUDIENCE, account_claims, sig
 from sandpool.local.apiserver.answer import Reply, encoded
 from sandpool.local.apiserver.body import decode_object
 from sandpool.local.apiserver.call import Call
+from sandpool.local.apiserver.handlers.weight import weigh
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.query import write_options
 from sandpool.local.objects.objects import Objects
@@ -37,6 +38,7 @@ class TokenRequests:
         body = decode_object(raw, call.media, KIND, self._limits.depth)
         if body.get("kind", KIND) != KIND or body.get("apiVersion", VERSION) != VERSION:
             raise BadRequest(f'{body.get("kind")} in version "{body.get("apiVersion")}" cannot be handled as a {KIND}')
+        await weigh(self._objects, call)
         account = self._objects.get(call.resource, call.namespace, call.info.name)
         audiences, seconds = asked_for(body)
         metadata: dict[str, Any] = msgspec.json.decode(account.value)["metadata"]

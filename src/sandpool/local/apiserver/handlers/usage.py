@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,11 +10,13 @@ from sandpool.kube.errors import NotFound
 from sandpool.local.apiserver.answer import Answer, Reply
 from sandpool.local.apiserver.call import Call
 from sandpool.local.apiserver.handlers.read import listing
+from sandpool.local.apiserver.handlers.weight import selected, weigh
 from sandpool.local.apiserver.query import list_query
 from sandpool.local.apiserver.render import one
 from sandpool.local.apiserver.sending import Sending
 from sandpool.local.apiserver.usage.documents import Seen, of_node, of_pod, seen
 from sandpool.local.apiserver.usage.port import Usage, Used
+from sandpool.local.objects.collection import pages
 from sandpool.local.objects.objects import Objects
 from sandpool.local.objects.options import Listed, ListQuery
 from sandpool.local.store.record import Record
@@ -37,6 +39,7 @@ class UsagePages:
     async def _get(self, call: Call) -> Reply:
         form, name = call.form, call.info.name
         try:
+            await weigh(self._objects, call, name, _about(call))
             record = self._objects.get(_about(call), call.namespace, name)
         except NotFound:
             raise _absent(call) from None
@@ -49,13 +52,19 @@ class UsagePages:
         """Whole, whatever `limit` says: there is nothing that a second page could be consistent with."""
         form, asked = call.form, list_query(call.params)
         query = ListQuery(labels=asked.labels, fields=asked.fields)
-        self._objects.list(_about(call), call.namespace, query)  # what is wrong with it is said before anybody measures
+        about, turn = _about(call), self._sending.turns.take
+        await selected(
+            self._objects, self._sending, call, about, query
+        )  # what is wrong is said before anybody measures
         used = await self._usage.used()
-        listed = self._objects.list(_about(call), call.namespace, query)
-        shown = Listed(tuple(self._documents(call, listed.records, used)), listed.revision)
-        return listing(call, shown, form, self._now(), self._sending, refuse=True)
+        listed = await selected(self._objects, self._sending, call, about, query)
+        found: list[Record] = []
+        for size, page in pages(listed.records):
+            await turn(call.user.tenant, size)
+            found += self._documents(call, page, used)
+        return listing(call, Listed(tuple(found), listed.revision), form, self._now(), self._sending, refuse=True)
 
-    def _documents(self, call: Call, records: tuple[Record, ...], used: Mapping[Uid, Used]) -> Iterator[Record]:
+    def _documents(self, call: Call, records: Sequence[Record], used: Mapping[Uid, Used]) -> Iterator[Record]:
         by_node = {} if call.resource == POD_METRICS else self._by_node(used)
         for record in records:
             about = seen(record.value)

@@ -14,7 +14,7 @@ from sandpool.local.admission.duplicates import duplicate_fields
 from sandpool.local.apiserver.answer import Answer, Reply, encoded, warnings
 from sandpool.local.apiserver.body import JSON_TYPES, Malformed, decode, decode_object, go_type, unrecognized
 from sandpool.local.apiserver.call import Call
-from sandpool.local.apiserver.exchange import SMALL
+from sandpool.local.apiserver.handlers.weight import weigh
 from sandpool.local.apiserver.limits import Limits
 from sandpool.local.apiserver.negotiate import Form
 from sandpool.local.apiserver.query import write_options
@@ -44,6 +44,8 @@ class Writes:
         form, options = call.form, write_options(call.params, "CreateOptions", call.user.tenant)
         resource = call.resource
         body, doubled = await self._object(call, resource, options)
+        if options.tenant and (name := _name(body)):
+            await weigh(self._objects, call, name)  # which may be taken, by an object of any size
         written = await self._objects.create(resource, call.namespace, body, options)
         return self._reply(call, form, written, 201, doubled)
 
@@ -51,6 +53,7 @@ class Writes:
         form, options = call.form, write_options(call.params, "UpdateOptions", call.user.tenant)
         resource, info = call.resource, call.info
         body, doubled = await self._object(call, resource, options)
+        await weigh(self._objects, call)
         written = await self._objects.update(resource, call.namespace, info.name, body, options, info.subresource)
         return self._reply(call, form, written, 201 if written.created else 200, doubled)
 
@@ -59,19 +62,17 @@ class Writes:
         options = write_options(call.params, "PatchOptions", call.user.tenant)
         body = await call.exchange.read(self._limits.body)
         info = call.info
-        if call.user.tenant:
-            await self._weighed(call, body)
+        await self._weighed(call, body)
         patch = decode_patch(kind, body, self._limits.depth)
         written = await self._objects.patch(call.resource, call.namespace, info.name, patch, options, info.subresource)
         return self._reply(call, form, written, 201 if written.created else 200, ())
 
     async def _weighed(self, call: Call, body: bytes) -> None:
         """What a short patch costs is known by what it is applied to, or not at all if it copies what it has copied."""
-        size = self._objects.size(call.resource, call.namespace, call.info.name)
-        if b'"copy"' in body or b'"move"' in body or b"\\" in body:
+        if call.user.tenant and (b'"copy"' in body or b'"move"' in body or b"\\" in body):
             await call.exchange.in_turn(BYTES)
-        elif size > SMALL:
-            await call.exchange.in_turn(size)
+        else:
+            await weigh(self._objects, call)
 
     async def bind(self, call: Call) -> Reply:
         options = write_options(call.params, "CreateOptions", call.user.tenant)
@@ -107,6 +108,12 @@ class Writes:
             value = one(value, form, call.resource, call.params, self._now)
         said = (*more, *written.warnings)
         return Answer(value, status, warnings(said)) if said else Answer(value, status)
+
+
+def _name(body: dict[str, Any]) -> str:
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def check_kind(resource: Resource[Any], custom: bool, body: dict[str, Any], raw: bytes) -> None:

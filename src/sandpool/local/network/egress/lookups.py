@@ -1,4 +1,4 @@
-"""Names being looked up: so many at once for each pod and for all, and not for ever.
+"""Names being looked up: so many at once for each pod, and for all, whose tenants share them; and not for ever.
 
 A look-up that nobody waits for any more still holds its place until it has ended, because its thread does, too.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from sandpool.local.network.egress.outside import Resolve
 from sandpool.local.network.forbidden import Address
+from sandpool.local.network.slots import AllSlots, TenantSlots
 
 Answer = asyncio.Task[Sequence[Address]]
 
@@ -19,15 +21,17 @@ class Places:
 
     def __init__(self, resolve: Resolve, number: int) -> None:
         self._resolve = resolve
-        self._free = asyncio.Semaphore(number)
+        self._places = AllSlots(number)
         self._running: set[Answer] = set()
 
-    async def start(self, name: str) -> Answer:
+    async def start(self, name: str, tenant: str) -> Answer:
         """When there is a place for it. It goes on whatever becomes of the asker."""
-        await self._free.acquire()
+        place = self._places.of(tenant)
+        while not place.take():
+            await _free(place)
         task: Answer = asyncio.ensure_future(self._ask(name))
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, place))
         return task
 
     async def close(self) -> None:
@@ -36,16 +40,36 @@ class Places:
     async def _ask(self, name: str) -> Sequence[Address]:
         return await self._resolve(name)
 
-    def _ended(self, task: Answer) -> None:
+    def _ended(self, place: TenantSlots, task: Answer) -> None:
         self._running.discard(task)
-        self._free.release()
+        place.give_back()
         _look_at(task)
 
 
-class Lookups:
-    """Of one pod."""
+async def _free(place: TenantSlots) -> None:
+    """Until it is worth another try."""
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def __init__(self, places: Places, number: int, seconds: float) -> None:
+    def tell() -> bool:
+        if told.done():
+            return False
+        told.set_result(None)
+        return True
+
+    place.wait(tell)
+    try:
+        await told
+    except asyncio.CancelledError:
+        if told.done() and not told.cancelled():
+            place.stir()
+        raise
+
+
+class Lookups:
+    """Of one pod, or one pull."""
+
+    def __init__(self, places: Places, number: int, seconds: float, tenant: str) -> None:
+        self._tenant = tenant
         self._places = places
         self._own = asyncio.Semaphore(number)
         self._seconds = seconds
@@ -68,7 +92,7 @@ class Lookups:
     async def _placed(self, name: str) -> Sequence[Address]:
         await self._own.acquire()
         try:
-            work = await self._places.start(name)
+            work = await self._places.start(name, self._tenant)
         except BaseException:
             self._own.release()
             raise
