@@ -6,9 +6,11 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import resource
 import socket
 import struct
 import tempfile
+from collections.abc import Callable
 
 from support.escape_hostile import Absent, Targets, answered, attempt, every, syscall
 
@@ -28,6 +30,23 @@ def contexts_of_asynchronous_io(t: Targets) -> str | None:
     syscall((206, 0), 1024, ctypes.byref(context))
     syscall((207, 1), context.value)
     return "took 1024 of the machine's events"
+
+
+@attempt(own_kernel=True)
+def the_program_that_core_files_go_to(t: Targets) -> str | None:
+    """A machine may have one, which the kernel starts for each crash, as root and outside of every limit, unless the limit of core files
+    is one byte."""
+
+    def lowered(change: Callable[[], object]) -> None:
+        change()
+        if resource.getrlimit(resource.RLIMIT_CORE)[0] == 1:
+            raise OSError("the limit is still one byte")
+
+    limits = (ctypes.c_ulong * 2)(0, 1)
+    return every({
+        "prlimit": lambda: lowered(lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))),
+        "setrlimit": lambda: lowered(lambda: syscall((160, 164), resource.RLIMIT_CORE, ctypes.byref(limits))),
+    })  # fmt: skip
 
 
 @attempt(own_kernel=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from prometheus_client import Counter
 
 from sandpool.kube.errors import ConfigError
+from sandpool.kube.tls import agree_cheaply
 from sandpool.loop.clock import Clock
 from sandpool.telemetry.log import logger
 
@@ -33,7 +34,7 @@ class Certificate:
     """`context` is for servers; a new certificate holds for connections from then on."""
 
     def __init__(self, files: CertificateFiles, clock: Clock, told: Counter) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context = agree_cheaply(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
         self._files = files

@@ -84,6 +84,33 @@ async def test_a_file_without_a_name_inside_one_counts(tmp_path: Path) -> None:
             assert "exceeds the total limit of containers 100Mi" in pod["status"]["message"]
 
 
+FILL = """
+try:
+    with open("/scratch/big", "wb", 0) as file:
+        for number in range(32): file.write(bytes(1 << 20))
+except OSError as error: print(error.strerror, flush=True)
+"""
+
+
+async def test_it_holds_when_others_have_run_before(tmp_path: Path) -> None:
+    """What is mounted later does not arrive by itself in the namespace that sandboxes are started from."""
+    probe = await runtime_of("namespaces", tmp_path / "try").probe()
+    if not probe.available:
+        pytest.skip(f"{probe.reason}: {probe.message}")
+    first = {"name": "main", "image": "host", "command": ["true"]}
+    second = {
+        "name": "main", "image": "host", "command": ["python3", "-c", FILL],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }  # fmt: skip
+    async with a_pods_node("namespaces", tmp_path, None, VolumeOptions(memory=(), images=True)) as node:
+        await node.create(a_pod(containers=[first], restartPolicy="Never"))
+        await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Succeeded")
+        volumes = [{"name": "scratch", "emptyDir": {"sizeLimit": "16Mi"}}]
+        await node.create(a_pod("later", containers=[second], volumes=volumes, restartPolicy="Never"))
+        await node.until(lambda pod: pod is not None and pod["status"].get("phase") == "Succeeded", "later")
+        assert await node.log("later") == "No space left on device\n"
+
+
 def test_one_that_is_full_is_not_past_its_size(tmp_path: Path) -> None:
     image, folder = tmp_path / "image", tmp_path / "folder"
     try:

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from sandpool.local.apiserver.access.directory import open_access
-from sandpool.local.backends.base import BackendError
+from sandpool.local.backends.base import BackendError, Command, Exit, Streams
 from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.kubelet.asking import Answer, Asked, Asking, shown
+from sandpool.local.kubelet.asking import MOST_OUTPUT, PAUSE, Answer, Asked, Asking, shown
 from sandpool.local.kubelet.course import Result
 from sandpool.local.kubelet.pods import NodeContainer
 from sandpool.local.kubelet.tending import Handler
@@ -181,3 +181,29 @@ def test_what_a_sandbox_says_is_cleaned_before_it_is_shown() -> None:
     assert shown("a\x1b[31m\r\nb\0\tc") == "a [31m b c"
     assert len(shown("x" * 10**6)) < 1000
     assert shown("\ud800 \u202e") == ""
+
+
+class Talking(HollowBackend):
+    """Runs commands that say very much, one piece after the other, as fast as they are taken."""
+
+    async def exec(self, uid: Uid, container: str, command: Command, streams: Streams) -> Exit:
+        for _ in range(1000):
+            await streams.write(1, bytes(4096))
+        now = datetime.now(UTC)
+        return Exit(1, now, now)
+
+
+class Counting(SystemClock):
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+async def test_a_command_that_says_more_than_is_kept_waits_between_its_pieces() -> None:
+    clock = Counting()
+    handler = msgspec.convert({"exec": {"command": ["cat", "/dev/zero"]}}, Handler)
+    answer = await Asking(Talking(clock), clock).ask(Asked(Uid("u"), NodeContainer(name="main")), handler, 30.0)
+    assert answer.result is Result.FAILURE
+    assert clock.slept == [PAUSE] * (1000 - -(-MOST_OUTPUT // 4096))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -223,6 +224,26 @@ async def test_nothing_stays_mounted(tmp_path: Path) -> None:
     for volume in made.values():
         assert volume.path is not None
         assert not images.mounted(volume.path)
+
+
+@pytest.mark.root
+@root
+async def test_who_was_given_a_file_of_a_removed_image_cannot_write_to_it(held: VolumeStore, tmp_path: Path) -> None:
+    """A pod has its own copy of the mount, which an open file keeps wherever it is sent."""
+    path = (await held.make("pod", [VolumeSpec("e", EmptyDir(size=4 << 20))]))["e"].path
+    assert path is not None
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    subprocess.run(["mount", "--bind", path, copy], check=True)
+    try:
+        with open(copy / "given", "wb", buffering=0) as given:
+            subprocess.run(["umount", "--lazy", copy], check=True)
+            given.write(b"x")
+            await held.remove("pod")
+            with pytest.raises(OSError, match="Input/output error"):
+                given.write(b"x")
+    finally:
+        subprocess.run(["umount", "--quiet", copy], check=False)
 
 
 @pytest.mark.root

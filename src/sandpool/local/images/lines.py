@@ -11,9 +11,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cache, partial
 from ipaddress import ip_address
 
 import aiohttp
@@ -21,6 +22,7 @@ from aiohttp import AddrInfoType, SocketFactoryType
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
+from sandpool.kube.tls import agree_cheaply
 from sandpool.local.images.allowed import Reach, may_connect
 from sandpool.local.images.meter import Meter, measure
 from sandpool.local.images.options import ImageOptions
@@ -87,7 +89,11 @@ class MeteredConnector(aiohttp.TCPConnector):
 
     def __init__(self, meter: Meter, options: ImageOptions, factory: SocketFactoryType, resolver: Resolver) -> None:
         super().__init__(
-            ssl=options.tls or True, limit=16, use_dns_cache=False, socket_factory=factory, resolver=resolver
+            ssl=options.tls or _machines_trust(),
+            limit=16,
+            use_dns_cache=False,
+            socket_factory=factory,
+            resolver=resolver,
         )
         self.meter = meter
 
@@ -98,6 +104,12 @@ class MeteredConnector(aiohttp.TCPConnector):
         if connection.transport is not None:  # else it was lost already
             measure(self.meter, connection.transport)
         return connection
+
+
+@cache
+def _machines_trust() -> ssl.SSLContext:
+    """Read once: there are many authorities."""
+    return agree_cheaply(ssl.create_default_context())
 
 
 def _client(

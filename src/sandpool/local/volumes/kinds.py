@@ -58,9 +58,11 @@ def made(places: Places, options: VolumeOptions, uid: str, spec: VolumeSpec, gro
             return Volume(name, path=host_path(name, path, options.host_paths), within=Path("/"))
 
 
-def unmade(folder: Path) -> None:
-    """Before a volume's folder is moved away: nothing may be mounted in it."""
+def unmade(folder: Path, *, forever: bool) -> None:
+    """Before a volume's folder is moved away, or left to the next process: nothing may be mounted in it."""
     if (folder / IMAGE).exists():
+        if forever:
+            images.shut_down(folder / DATA)
         images.detach(folder / DATA)
 
 
@@ -81,13 +83,19 @@ def _sized(
         images.attach(image, data, size or 0)
         with contextlib.suppress(OSError):
             (data / "lost+found").rmdir()  # as mkfs left it; one that has something in it is the sandbox's
-    _open_folder(folder, group, fresh=held and not any(data.iterdir()))
+    _open_folder(folder, group, fresh=held and _empty(data))
     enforced = size is None or held
     measured = folder.parent != places.claims  # an emptyDir that is too large ends its pod; a claim outlives pods
     note = "" if enforced or measured else _UNHELD.format(size=size)
     return Volume(
         name, path=data, read_only=read_only, enforced=enforced, image=image if held else None, note=note
     )  # fmt: skip
+
+
+def _empty(folder: Path) -> bool:
+    """Only the first name is asked for: a sandbox may have put more there than fits into memory."""
+    with os.scandir(folder) as entries:
+        return next(entries, None) is None
 
 
 def _open_folder(folder: Path, group: int | None, *, fresh: bool) -> None:

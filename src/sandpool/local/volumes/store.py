@@ -115,7 +115,7 @@ class VolumeStore:
         pods = self._places.pods
         volumes = [pods / uid / name for uid in _names(pods) for name in _names(pods / uid)]
         for folder in (*volumes, *(self._places.claims / uid for uid in _names(self._places.claims))):
-            kinds.unmade(folder)
+            kinds.unmade(folder, forever=False)
 
     async def _make(self, uid: str, specs: Sequence[VolumeSpec], group: int | None) -> Mapping[str, Volume]:
         for spec in specs:
@@ -157,7 +157,7 @@ class VolumeStore:
     def _move_away(self, folder: Path) -> Path | None:
         claim = folder.parent == self._places.claims
         for volume in (folder,) if claim else (folder / name for name in _names(folder)):
-            kinds.unmade(volume)
+            kinds.unmade(volume, forever=True)
         return Trash(folder.parent / _TRASH).take(folder)
 
     async def _emptied(self, folder: Path) -> None:

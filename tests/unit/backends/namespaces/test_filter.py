@@ -130,6 +130,12 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("shmget", (1, 4096, 0o5600), ERROR | errno.ENOMEM),
         ("prlimit64", (0, 7, 1, 0), ALLOW),
         ("prlimit64", (1, 7, 1, 0), ERROR | errno.EPERM),
+        ("prlimit64", (0, 4, 0, 1), ALLOW),
+        ("prlimit64", (0, 4, 0x1000, 0), ERROR),
+        ("prlimit64", (0, 4, 1 << 40, 0), ERROR),
+        ("prlimit64", (1, 4, 1 << 40, 0), ERROR | errno.EPERM),
+        ("setrlimit", (7, 1), ALLOW),
+        ("setrlimit", (4, 1), ERROR),
     ],
 )
 def test_some_are_judged_by_their_arguments(machine: str, name: str, arguments: tuple[int, ...], verdict: int) -> None:

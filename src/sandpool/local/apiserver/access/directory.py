@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from sandpool.kube.tls import agree_cheaply
 from sandpool.local.apiserver.access.authority import (
     USUAL_NAMES,
     Pair,
@@ -33,7 +34,7 @@ class Access:
     router_key: bytes  # of tokens for one sandbox
 
     def tls(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = agree_cheaply(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.certificate, self.key)
         context.set_alpn_protocols(["http/1.1"])

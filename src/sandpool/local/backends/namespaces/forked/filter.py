@@ -33,6 +33,7 @@ COPIES = (
     0xC0189436,
 )  # FICLONE, FICLONERANGE, FIDEDUPERANGE: of that family, and of other file systems
 PUNCH_HOLE = 2
+CORE = 4  # RLIMIT_CORE
 QUERY_PERSONALITY = 0xFFFFFFFF
 MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB = 0x40000, 4, 0o4000
 SOL_SOCKET = 1
@@ -48,6 +49,7 @@ def _refuse(number: int) -> Instruction:
 
 
 _ALLOW: Instruction = (RETURN, 0, 0, ALLOW)
+_PRETEND = _refuse(0)  # it says that it is done, and nothing happens
 
 
 def _argument(index: int) -> Instruction:
@@ -99,9 +101,31 @@ def _personality() -> list[Instruction]:
     ]
 
 
+def _high_half(index: int) -> Instruction:
+    return (LOAD, 0, 0, ARGUMENTS + 8 * index + 4)
+
+
+def _setrlimit() -> list[Instruction]:
+    """The limit of core files stays at one byte: at any other, also at none, a machine that pipes them to a program starts that program
+    for each crash, as root, outside of everything that limits a sandbox. Who sets it wants no core file, and gets none."""
+    return [_argument(0), (JUMP_EQUAL, 0, 1, CORE), _PRETEND, _ALLOW]
+
+
 def _prlimit() -> list[Instruction]:
-    """Only one's own limits: pid 1 has the same owner as everybody else."""
-    return [_argument(0), (JUMP_EQUAL, 0, 1, 0), _ALLOW, _refuse(errno.EPERM)]
+    """Only one's own limits: pid 1 has the same owner as everybody else. All may be asked for, by giving no new one."""
+    return [
+        _argument(0),
+        (JUMP_EQUAL, 1, 0, 0),
+        _refuse(errno.EPERM),
+        _argument(1),
+        (JUMP_EQUAL, 0, 5, CORE),
+        _argument(2),
+        (JUMP_EQUAL, 0, 2, 0),
+        _high_half(2),
+        (JUMP_EQUAL, 1, 0, 0),
+        _PRETEND,
+        _ALLOW,
+    ]
 
 
 def _fallocate() -> list[Instruction]:
@@ -153,6 +177,7 @@ def instructions(machine: Architecture) -> list[Instruction]:
         "memfd_create": _huge_pages(1, MFD_HUGETLB), "shmget": _huge_pages(2, SHM_HUGETLB),
         "clone": _clone(), "clone3": [_refuse(errno.ENOSYS)], "socket": _socket(), "socketpair": _socket(),
         "ioctl": _ioctl(), "personality": _personality(), "prlimit64": _prlimit(),
+        "setrlimit": _setrlimit(),
         "fallocate": _fallocate(),
         "setsockopt": _setsockopt(), "ioprio_set": _ioprio_set(),
     }  # fmt: skip

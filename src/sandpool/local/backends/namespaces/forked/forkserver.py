@@ -20,6 +20,7 @@ from typing import NoReturn
 from sandpool.local.backends.namespaces.forked import confine, frames, kernel, shares
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.init import Boxd
+from sandpool.local.backends.namespaces.forked.sources import remember_machine
 from sandpool.local.backends.namespaces.forked.worker import Also, silence, work
 
 SEPARATE = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
@@ -58,6 +59,8 @@ def separate() -> None:
                 with open(f"/proc/self/{name}", "w") as file:
                     file.write(text)
             shares.hold(together)
+        else:
+            remember_machine()
         kernel.unshare(SEPARATE)
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_SLAVE)
 

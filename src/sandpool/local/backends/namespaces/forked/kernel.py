@@ -16,7 +16,7 @@ CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
-MS_BIND, MS_REC, MS_SLAVE, MS_NOATIME = 0x1000, 0x4000, 0x80000, 0x400
+MS_BIND, MS_REC, MS_SLAVE, MS_PRIVATE, MS_NOATIME = 0x1000, 0x4000, 0x80000, 0x40000, 0x400
 MNT_DETACH = 2
 
 OPEN_TREE_CLONE = 1
@@ -109,8 +109,10 @@ def move_mount(tree: int, target: int) -> None:
     _call("move_mount", tree, b"", target, b"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 
 
-def mount_setattr(tree: int, attributes: int, userns: int = 0, *, recursive: bool = False) -> None:
-    data = struct.pack("=QQQQ", attributes | (ATTR_IDMAP if userns else 0), 0, 0, userns)
+def mount_setattr(
+    tree: int, attributes: int, userns: int = 0, *, recursive: bool = False, propagation: int = 0
+) -> None:
+    data = struct.pack("=QQQQ", attributes | (ATTR_IDMAP if userns else 0), 0, propagation, userns)
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     _call("mount_setattr", tree, b"", flags, ctypes.c_char_p(data), len(data))
 

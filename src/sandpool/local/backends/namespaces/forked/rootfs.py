@@ -15,7 +15,7 @@ from sandpool.local.backends.namespaces.forked.frames import Refused, doing
 from sandpool.local.backends.namespaces.forked.kernel_files import TREE, mount_dev, mount_proc
 from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_root, image_root, map_owners
 from sandpool.local.backends.namespaces.forked.owners import shift_owners
-from sandpool.local.backends.namespaces.forked.sources import open_source
+from sandpool.local.backends.namespaces.forked.sources import copy_source
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder
 from sandpool.local.descriptors import give_name, set_owner
 
@@ -78,14 +78,13 @@ def place_mount(
 def bind(mount: Order, ids: Ids, names: str | None) -> tuple[int, bool]:
     """A copy of the mount at the source, and whether it is a folder. Only what we made changes its owner: a folder of the machine, and
     what lies in it, is somebody's."""
-    source = open_source(mount)
+    source, tree = copy_source(mount)
     folder = stat.S_ISDIR(os.fstat(source).st_mode)
     if names is not None and mount["counted"] and stat.S_ISREG(os.fstat(source).st_mode):
         keep_name(source, names, mount["target"])
     owner = mount["owner"]
     if owner and ids.userns and mount["ours"] and not mount["read_only"]:
         set_owner(source, *owner)
-    tree = kernel.open_tree("", folder=source)
     if ids.userns:
         try:
             map_owners(tree, ids.userns, mount["source"])

@@ -3,12 +3,19 @@
 Sandboxes can write to volumes, and so can exchange a folder for a link at any moment, or years before. The way to `within` is ours or
 the operator's; from there to the volume itself no link is followed. A sub path may lead through links, but not out of
 its volume: the kernel judges each step while it takes it. No name is ever looked up twice.
+
+It is looked for among the mounts that the machine has now. Where those are not shared, as without systemd or in a container, what is
+mounted after the fork-server was started does not arrive in its own namespace, and a name would lead below it: to a folder whose
+size nobody holds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from sandpool.local.backends.namespaces.forked import kernel
@@ -18,8 +25,49 @@ NO_LINKS = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_SYMLINKS | kernel.RESOLVE_
 INSIDE = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
 OPEN_TO_ALL = 0o777
 REASON = "CreateContainerConfigError"
+HIGH = 256  # numbers of files from here on are nobody's: those who start programs arrange the lower ones
 
 Order = dict[str, Any]
+
+_machine: list[int] = []
+
+
+def remember_machine() -> None:
+    """In the fork-server, as root, before it leaves the machine's mount namespace. Whoever is forked from it has this, too, and no
+    sandbox: it is closed with all other files."""
+    file = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+    _machine.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH))
+    os.close(file)
+
+
+@contextlib.contextmanager
+def mounts_of_machine() -> Iterator[None]:
+    """What is opened meanwhile is what the machine has there now; and only meanwhile can it be copied. An ordinary user may not go
+    there, and mounts nothing."""
+    if not _machine:
+        yield
+        return
+    before, own = os.open(".", os.O_PATH | os.O_DIRECTORY), os.open("/proc/self/ns/mnt", os.O_RDONLY)
+    try:
+        kernel.setns(_machine[0], kernel.CLONE_NEWNS)
+        try:
+            yield
+        finally:
+            kernel.setns(own, kernel.CLONE_NEWNS)
+            os.fchdir(before)
+    finally:
+        os.close(own)
+        os.close(before)
+
+
+def copy_source(mount: Order) -> tuple[int, int]:
+    """An O_PATH of the file or folder, and a copy of the mount that it is on, to be mounted elsewhere."""
+    with mounts_of_machine():
+        source = open_source(mount)
+        tree = kernel.open_tree("", folder=source)
+        # A copy of a shared mount shares with it what is mounted on either, and the machine has no use for a sandbox's mounts.
+        kernel.mount_setattr(tree, 0, propagation=kernel.MS_PRIVATE)
+        return source, tree
 
 
 def open_source(mount: Order) -> int:
