@@ -8,8 +8,8 @@ from sandpool.simulation.batch import ENOUGH, run_many
 from sandpool.simulation.faults import Fault
 from sandpool.simulation.run import run_seed
 
-ALWAYS = range(0, 100)
-LONG = [*range(100, 200), *range(1_000, 3_000)]
+ALWAYS = range(0, 50)
+LONG = [*range(50, 200), *range(1_000, 3_000)]
 
 
 @pytest.mark.parametrize("chunk", range(0, len(ALWAYS), 25))

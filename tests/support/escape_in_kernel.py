@@ -229,6 +229,8 @@ def raise_limits(t: Targets) -> str | None:
             resource.setrlimit(number, (hard, hard + 1))
         except ValueError as error:
             raise OSError(str(error)) from None
+        if resource.getrlimit(number)[1] <= hard:
+            raise OSError("nothing has changed")
 
     return every({name: lambda name=name: raised(name) for name in names})
 

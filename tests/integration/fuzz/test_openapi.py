@@ -50,7 +50,7 @@ def fuzz(cluster: Cluster, document: str, examples: int, tmp_path: Path) -> None
 
 @pytest.mark.timeout(300)
 def test_claims_and_pools_briefly(cluster: Cluster, tmp_path: Path) -> None:
-    fuzz(cluster, "apis/extensions.agents.x-k8s.io/v1beta1", 5, tmp_path)
+    fuzz(cluster, "apis/extensions.agents.x-k8s.io/v1beta1", 3, tmp_path)
 
 
 @pytest.mark.long

@@ -13,12 +13,19 @@ from support.sandboxes import FOREVER, Bench, execute, opened, shell, until
 
 pytestmark = [pytest.mark.timeout(1500)]
 IDLE = 2  # the fork-server, and the process that waits for it
+OTHERS: set[int] = set()  # that this worker had before, such as the one that commands are forked from
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    OTHERS.clear()
+    OTHERS.update(descendants(os.getpid()))
 
 
 def counts() -> dict[str, int]:
     """Of the whole machine, as far as it is ours: descendants, mounts, open files, control groups."""
     return {
-        "processes": len(descendants(os.getpid())),
+        "processes": len(set(descendants(os.getpid())) - OTHERS),
         "mounts": sum(map(ours, Path("/proc/self/mountinfo").read_text().splitlines())),
         "files": len(os.listdir("/proc/self/fd")),
         "groups": sum(

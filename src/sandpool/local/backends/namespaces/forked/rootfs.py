@@ -15,7 +15,7 @@ from sandpool.local.backends.namespaces.forked.frames import Refused, doing
 from sandpool.local.backends.namespaces.forked.kernel_files import TREE, mount_dev, mount_proc
 from sandpool.local.backends.namespaces.forked.layers import Ids, Stage, host_root, image_root, map_owners
 from sandpool.local.backends.namespaces.forked.owners import shift_owners
-from sandpool.local.backends.namespaces.forked.sources import copy_source
+from sandpool.local.backends.namespaces.forked.sources import copy_source, mounts_of_machine
 from sandpool.local.backends.namespaces.forked.targets import find, make_file, make_folder
 from sandpool.local.descriptors import give_name, set_owner
 
@@ -98,8 +98,9 @@ def bind(mount: Order, ids: Ids, names: str | None) -> tuple[int, bool]:
 def keep_name(source: int, folder: str, shown: str) -> None:
     """A mount keeps a file on disk whose names are gone, and nobody has it open then. With this one it counts as long as the folder of
     the run is there, which is as long as anybody holds its mounts (see older.py)."""
-    os.makedirs(f"{folder}/{MOUNTED}", mode=0o700, exist_ok=True)
-    names = os.open(f"{folder}/{MOUNTED}", os.O_PATH | os.O_DIRECTORY)
+    with mounts_of_machine():  # where the source was found: names are given within one mount only
+        os.makedirs(f"{folder}/{MOUNTED}", mode=0o700, exist_ok=True)
+        names = os.open(f"{folder}/{MOUNTED}", os.O_PATH | os.O_DIRECTORY)
     try:
         file = os.fstat(source)
         if file.st_dev != os.fstat(names).st_dev:

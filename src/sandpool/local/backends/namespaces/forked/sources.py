@@ -15,6 +15,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ NO_LINKS = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_SYMLINKS | kernel.RESOLVE_
 INSIDE = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
 OPEN_TO_ALL = 0o777
 REASON = "CreateContainerConfigError"
-HIGH = 256  # numbers of files from here on are nobody's: those who start programs arrange the lower ones
+HIGH = 256  # numbers of files from here on are nobody's, where there may be so many: those who start programs arrange the lower ones
 
 Order = dict[str, Any]
 
@@ -36,7 +37,9 @@ def remember_machine() -> None:
     """In the fork-server, as root, before it leaves the machine's mount namespace. Whoever is forked from it has this, too, and no
     sandbox: it is closed with all other files."""
     file = os.open("/proc/self/ns/mnt", os.O_RDONLY)
-    _machine.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH))
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    above = HIGH if most == resource.RLIM_INFINITY else min(HIGH, most // 2)
+    _machine.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above))
     os.close(file)
 
 
