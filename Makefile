@@ -45,7 +45,7 @@ format: $(READY) ## let the formatter and linter repair what they can
 # Tests start the product hundreds of times. Where the environment forbids to keep compiled modules, each start would compile them all again.
 test test-long test-kube test-node: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(READY) ## everything but the deep searches; under eight minutes on two cores
+test: $(READY) ## everything but the deep searches; about eight minutes on two cores
 	$(PYTEST) -n $(TEST_JOBS) --dist worksteal -m "not long and not kube and not bench" $(ARGS)
 
 test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn

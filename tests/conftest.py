@@ -48,8 +48,11 @@ def nothing_leaks() -> Iterator[None]:
     """A test that leaves a thread, a child process or an open file behind has failed, whatever else it proved."""
     threads, children, files = set(threading.enumerate()), _children(), _files()
     yield
-    leaked = [thread.name for thread in threading.enumerate() if thread not in threads and not _pooled(thread)]
-    assert not leaked, f"threads left behind: {leaked}"
+    leaked = [thread for thread in threading.enumerate() if thread not in threads and not _pooled(thread)]
+    for thread in leaked:
+        thread.join(10)  # one that has done its work may still be about to end
+    leaked = [thread for thread in leaked if thread.is_alive()]
+    assert not leaked, f"threads left behind: {[thread.name for thread in leaked]}"
     left = _children() - children
     assert not left, f"processes left behind: {left}"
     if len(_files()) > len(files):

@@ -8,14 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
-from msgspec import structs
-
-from sandpool.local.backends.base import Exit, Running, Started, VolumeMount
-from sandpool.local.errors import NodeError
-from sandpool.local.volumes.spec import EmptyDir, VolumeSpec
-from sandpool.model.metadata import Uid
+from sandpool.local.backends.base import Exit, Running, Started
 from support.escape_census import marked
 from support.escape_world import FOREVER, World
 
@@ -148,43 +142,7 @@ async def the_bomb_is_ended_with_its_sandbox(world: World) -> None:
     assert not marked(mark)
 
 
-async def a_pod_that_is_over_keeps_only_its_logs(world: World) -> None:
-    """No quota counts it any more. What it said is still there to be read."""
-    volumes = [VolumeSpec("v", EmptyDir(memory=True, size=16 << 20)), VolumeSpec("d", EmptyDir())]
-    mounts = {name: VolumeMount(name=name, mount_path=f"/mnt/{name}") for name in ("v", "d")}
-    script = "for place in /mnt/v /mnt/d /var; do head -c 8000000 /dev/zero > $place/x; done; echo kept"
-    work = world.workload(("sh", "-c", script), mounts=mounts, volumes=volumes)
-    async with world.pod(replace(work, spec=structs.replace(work.spec, restart_policy="Never"))) as uid:
-        await world.until(uid, over)
-        async with asyncio.timeout(30):
-            while (await world.backend.stats(uid)).memory_bytes or not await _unreachable(world, uid):
-                await asyncio.sleep(0.02)
-        async with asyncio.timeout(30):
-            while _on_disk(world, uid) > 1 << 20:
-                await asyncio.sleep(0.02)
-        assert b"".join([text async for text in world.backend.logs(uid, "main")]) == b"kept\n"
-
-
-def _on_disk(world: World, uid: Uid) -> int:
-    """Of all that is named after it."""
-    total = 0
-    for folder, _, files in os.walk(world.folder / "data"):
-        if uid in folder:
-            for name in files:
-                with contextlib.suppress(FileNotFoundError):
-                    total += os.lstat(os.path.join(folder, name)).st_size
-    return total
-
-
-async def _unreachable(world: World, uid: Uid) -> bool:
-    try:
-        (await world.backend.dial(uid, 1)).close()
-    except NodeError as error:
-        return error.reason == "NotRunning"
-    return False
-
-
 SCENARIOS = (
     nobody_outlives_the_sandbox, nobody_outlives_the_command, without_a_sandbox_they_do, signals_to_everybody, signals_to_init,
-    orphans_are_reaped, the_bomb_is_ended_with_its_sandbox, a_pod_that_is_over_keeps_only_its_logs,
+    orphans_are_reaped, the_bomb_is_ended_with_its_sandbox,
 )  # fmt: skip

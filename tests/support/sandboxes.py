@@ -13,16 +13,7 @@ from pathlib import Path
 from sandpool.local.backends.namespaces.container import Command, NamespaceContainer
 from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 from sandpool.local.backends.namespaces.sandbox import NamespaceSandbox
-from sandpool.local.backends.runtime import (
-    ContainerPlan,
-    Ended,
-    ExecPlan,
-    Limits,
-    MemoryHeld,
-    Mount,
-    SandboxPlan,
-    Stdio,
-)
+from sandpool.local.backends.runtime import ContainerPlan, Ended, ExecPlan, Limits, Mount, SandboxPlan, Stdio
 from sandpool.local.images.image import RootFs
 
 HOST = RootFs(host=True)
@@ -61,7 +52,7 @@ class Bench:
         try:
             yield sandbox
         finally:
-            await destroy(sandbox)
+            await sandbox.destroy()
             folder.rmdir()  # fails if anything is left
 
     @asynccontextmanager
@@ -73,14 +64,6 @@ class Bench:
         """What a container of a sandbox of its own says until it ends."""
         async with self.sandbox() as sandbox:
             return await say(sandbox, script, **more)
-
-
-async def destroy(sandbox: NamespaceSandbox) -> None:
-    """As a pod does: of memory that the kernel may only remember it hears once."""
-    try:
-        await sandbox.destroy()
-    except MemoryHeld:
-        await sandbox.destroy()
 
 
 def shell(script: str, *, name: str = "main", argv: tuple[str, ...] = (), rootfs: RootFs = HOST, env: Mapping[str, str] = {},

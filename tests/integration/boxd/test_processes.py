@@ -147,10 +147,13 @@ def test_signals_reach_the_whole_group(box: Daemon) -> None:
         frame = attached.receive()
         assert frame is not None
         words += frame.data
+    sleeper = int(words.split()[-1])
+    while not Path(f"/proc/{sleeper}/cmdline").read_bytes().startswith(b"sleep"):
+        time.sleep(0.01)  # until then it is a shell, which would hear the signal and forget it
     assert box.tell(process["id"], "signal", json.dumps({"signal": "TERM"})).status == 204
     run = told(attached.all())
     assert (run.stdout, run.exit["code"]) == (b"heard\n", 5)
-    assert gone(int(words.split()[-1]))
+    assert gone(sleeper)
     assert box.tell(process["id"], "signal", json.dumps({"signal": "TERM"})).status == 204, (
         "it has ended: nothing happens"
     )

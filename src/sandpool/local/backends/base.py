@@ -126,7 +126,6 @@ class WorkloadSpec(Model, frozen=True):
     host_ipc: bool = msgspec.field(name="hostIPC", default=False)
     init_containers: tuple[ContainerSpec, ...] = ()
     containers: tuple[ContainerSpec, ...] = ()
-    restart_policy: str = "Always"
 
 
 @dataclass(frozen=True, slots=True)

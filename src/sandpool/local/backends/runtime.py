@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Protocol
 
 from sandpool.local.backends.base import Probe, Stats
-from sandpool.local.errors import NodeError
 from sandpool.local.images.image import RootFs
 
 
@@ -122,19 +121,6 @@ class Ended:
     oom: bool = False
     message: str = ""
     lost: bool = False  # not its own doing: what holds all sandboxes has ended
-
-
-class MemoryHeld(NodeError):
-    """A sandbox has ended, and another one holds memory of it. `ids` are its own on the machine, if it has any: what belongs to one of
-    them and is not its own is what the other one holds."""
-
-    def __init__(self, sandbox: str, size: int, ids: range | None) -> None:
-        super().__init__(
-            "MemoryHeld",
-            f"{size} bytes of memory of the sandbox {sandbox}, which has ended, are held by another one that it gave open files to; "
-            "end that one",
-        )
-        self.ids = ids
 
 
 class Task(Protocol):

@@ -90,6 +90,7 @@ class NodePodSpec(WorkloadSpec, frozen=True):
     node_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    restart_policy: str = "Always"
     readiness_gates: tuple[ReadinessGate, ...] = ()
 
     @property

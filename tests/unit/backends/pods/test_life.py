@@ -13,12 +13,10 @@ from sandpool.local.backends.pods.life import (
     Part,
     PodView,
     Rest,
-    Settle,
     Stage,
     Step,
     TakeAway,
     Trouble,
-    is_over,
     next_step,
     troubled,
     waiting,
@@ -67,11 +65,6 @@ LATER = Trouble("Why", "message", since=90.0, retry_at=200.0)
             ),
             Begin("s"),
         ),
-        # over, and not yet to be removed
-        (PodView(containers=(DONE,), made=True, over=True), Settle()),
-        (PodView(containers=(DONE,), made=True, over=True, trouble=LATER), Rest(200.0)),
-        (PodView(containers=(DONE,), over=True), Rest()),
-        (PodView(containers=(DONE,), made=True, over=True, stopping=True, ends_at=100.0), TakeAway()),
         # the end
         (PodView(containers=(RUNS,), made=True, stopping=True, ends_at=130.0), Ask()),
         (PodView(containers=(RUNS,), made=True, stopping=True, asked=True, ends_at=130.0), Rest(130.0)),
@@ -118,23 +111,3 @@ def test_a_failed_pull_is_shown_first_and_then_that_it_is_waited_for() -> None:
 def test_other_trouble_keeps_its_words() -> None:
     trouble = troubled(None, "InvalidImageName", "no", 100.0)
     assert waiting(trouble, "x", 100.9).reason == "InvalidImageName"
-
-
-@pytest.mark.parametrize(
-    ("init", "containers", "over"),
-    [
-        ((), (DONE,), {"OnFailure", "Never"}),
-        ((), (FAILED,), {"Never"}),
-        ((), (DONE, FAILED), {"Never"}),
-        ((), (DONE, RUNS), set()),
-        ((), (DONE, NEW), set()),
-        ((), (Part("a", Stage.ENDED, again=True),), set()),
-        ((FAILED,), (NEW,), {"Never"}),
-        ((DONE,), (NEW,), set()),
-        ((Part("s", Stage.RUNS, sidecar=True),), (DONE,), set()),
-        ((Part("s", Stage.ENDED, code=1, sidecar=True),), (NEW,), set()),
-        ((Part("s", Stage.ENDED, code=1, sidecar=True),), (DONE,), {"OnFailure", "Never"}),
-    ],
-)
-def test_when_a_pod_is_over(init: tuple[Part, ...], containers: tuple[Part, ...], over: set[str]) -> None:
-    assert {policy for policy in ("Always", "OnFailure", "Never") if is_over(init, containers, policy)} == over

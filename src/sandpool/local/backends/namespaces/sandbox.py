@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Protocol
 
 from sandpool.local.backends.base import Stats
-from sandpool.local.backends.namespaces import freezing, held_memory, orders
+from sandpool.local.backends.namespaces import freezing, orders
 from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
 from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked.frames import Message
-from sandpool.local.backends.namespaces.forked.owners import EACH
 from sandpool.local.backends.namespaces.looking import descending, measured
 from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
-from sandpool.local.backends.runtime import ContainerPlan, Limits, MemoryHeld, Mount, SandboxPlan, Stdio, User
+from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.local.errors import NodeError
 from sandpool.loop import descriptors
 
@@ -79,7 +78,6 @@ class NamespaceSandbox:
         self._holding = asyncio.Lock()
         self._ending = asyncio.Lock()
         self._destroyed = False
-        self._told = False
         self._paused = False
         self._frozen = False
 
@@ -296,17 +294,8 @@ class NamespaceSandbox:
         if self._shared is not None:
             close(self._shared.files)
             self._shared = None
-        await self._let_go_of_memory()
         made = sandbox_groups(self._machine.cgroups.places, self.plan.id, Limits())
         paths = [path for path, _ in made]
         order: Message = {"do": "remove", "cgroups": paths, "folder": str(self.plan.folder), "itself": False}
         server = await self._around.living_server()  # another one, if the sandbox's own has died
         await server.once(order, patience=None)
-
-    async def _let_go_of_memory(self) -> None:
-        """What may be only remembered is told once: whoever looks then knows whether somebody holds it."""
-        left = await held_memory.settled(self._machine.cgroups, self.plan.id)
-        told, self._told = self._told, True
-        if left.surely > held_memory.MOST or (left.matters and not told):
-            ids = range(self.base, self.base + EACH) if self._machine.ranged else None
-            raise MemoryHeld(self.plan.id, left.surely + left.perhaps, ids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ from sandpool.local.backends.base import (
 )
 from sandpool.local.backends.pods.ends import exit_of
 from sandpool.local.backends.pods.folders import Folders
-from sandpool.local.backends.pods.holding import holds, reached
 from sandpool.local.backends.pods.left import Left
 from sandpool.local.backends.pods.logs import files
 from sandpool.local.backends.pods.logs.reading import Wanted, read_log
@@ -251,26 +249,7 @@ class PodsBackend:
     def _parts(self) -> Parts:
         around = self._around
         assert around is not None, "opened first"
-        return Parts(
-            self._runtime,
-            self._images,
-            self._volumes,
-            self._network,
-            self._folders,
-            around,
-            self._tell,
-            self._end_holders,
-        )
-
-    async def _end_holders(self, ended: Workload, ids: range) -> bool:
-        found = False
-        for other in reached(ended, [pod.workload for pod in self._pods.values()]):
-            pod = self._pods.get(other.uid)
-            with suppress(NodeError):
-                if pod is not None and await asyncio.to_thread(holds, await pod.room.there().processes(), ids):
-                    pod.evict(f"The pod held memory of the pod {ended.key.name}, which has ended. ")
-                    found = True
-        return found
+        return Parts(self._runtime, self._images, self._volumes, self._network, self._folders, around, self._tell)
 
     def _tell(self, uid: Uid) -> None:
         self._changed(uid)

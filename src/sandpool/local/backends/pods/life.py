@@ -1,13 +1,11 @@
 """What a pod needs next. Pure: no I/O, no clock, no logging.
 
 A pod is made (sandbox, volumes, address), its init containers run one after the other, then the others start; when it is stopped it is
-asked, waited for, and taken away. One that is over before that keeps its logs and nothing else. Every step may be repeated; one
-that failed is decided again after its delay.
+asked, waited for, and taken away. Every step may be repeated; one that failed is decided again after its delay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -55,7 +53,6 @@ class PodView:
     containers: tuple[Part, ...] = ()
     made: bool = False
     initialized: bool = False  # the init containers are through, and not asked again
-    over: bool = False  # nothing of it runs, and nothing will
     stopping: bool = False
     asked: bool = False  # the containers were told to end
     paused: bool = False
@@ -79,12 +76,6 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
-    """Takes away the sandbox, the address and the volumes of a pod that is over. No quota counts such a pod, so it holds nothing that one
-    would count: what is left are its logs."""
-
-
-@dataclass(frozen=True, slots=True)
 class TakeAway:
     """Ends what still runs and removes everything."""
 
@@ -96,14 +87,12 @@ class Rest:
     until: float = inf
 
 
-Step = Make | Begin | Ask | Settle | TakeAway | Rest
+Step = Make | Begin | Ask | TakeAway | Rest
 
 
 def next_step(view: PodView, now: float) -> Step:
     if view.stopping:
         return _end(view, now)
-    if view.over:
-        return (_after(view.trouble, now) or Settle()) if view.made else Rest()
     if not view.made:
         return _after(view.trouble, now) or Make()
     if view.paused:
@@ -112,18 +101,6 @@ def next_step(view: PodView, now: float) -> Step:
         if not view.initialized and not _passed(part):
             return _begin((part,), now)
     return _begin((*(part for part in view.init if part.sidecar), *view.containers), now)
-
-
-def is_over(init: Sequence[Part], containers: Sequence[Part], policy: str) -> bool:
-    """Whether a pod with this restart policy has ended for good: all its containers have, or one that has to come before them."""
-    if any(part.stage is Stage.RUNS or part.again for part in (*init, *containers)):
-        return False
-    if policy == "Never" and any(part.stage is Stage.ENDED and part.code and not part.sidecar for part in init):
-        return True
-    restarted = policy == "Always"
-    return all(
-        part.stage is Stage.ENDED and not (restarted or (policy == "OnFailure" and part.code)) for part in containers
-    )
 
 
 def _end(view: PodView, now: float) -> Step:

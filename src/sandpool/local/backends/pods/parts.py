@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandpool.local.backends.base import Workload
 from sandpool.local.backends.pods.folders import Folders
 from sandpool.local.backends.pods.options import PodsOptions
 from sandpool.local.backends.pods.run import Around
@@ -25,9 +24,6 @@ class Parts:
     folders: Folders
     around: Around
     changed: Callable[[Uid], object]
-    held: Callable[
-        [Workload, range], Awaitable[bool]
-    ]  # ends those who hold memory of a pod, by its ids, that has ended
 
     @property
     def options(self) -> PodsOptions:

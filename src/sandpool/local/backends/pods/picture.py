@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from sandpool.local.backends.base import Running, RunningContainer, Waiting, Workload
-from sandpool.local.backends.pods.life import PodView, Trouble, is_over, waiting
+from sandpool.local.backends.pods.life import PodView, Trouble, waiting
 from sandpool.local.backends.pods.slot import Slot
 
 
@@ -55,16 +55,13 @@ def _held_up(container: RunningContainer, trouble: Trouble, now: float) -> Runni
     return replace(container, state=waiting(trouble, "", now)) if isinstance(container.state, Waiting) else container
 
 
-def view(slots: Iterable[Slot], facts: Facts, policy: str) -> PodView:
+def view(slots: Iterable[Slot], facts: Facts) -> PodView:
     slots = tuple(slots)
-    init = tuple(slot.part for slot in slots if slot.init)
-    containers = tuple(slot.part for slot in slots if not slot.init)
     return PodView(
-        init,
-        containers,
+        tuple(slot.part for slot in slots if slot.init),
+        tuple(slot.part for slot in slots if not slot.init),
         facts.made,
         facts.initialized,
-        is_over(init, containers, policy),
         facts.stopping,
         facts.asked,
         facts.paused,

@@ -16,14 +16,13 @@ from typing import Any
 from sandpool.local.backends.base import Exit, Running, Started, UnknownPod, Workload
 from sandpool.local.backends.pods import picture
 from sandpool.local.backends.pods.containers import begin_container, how_it_ended
-from sandpool.local.backends.pods.life import Ask, Begin, Make, Rest, Settle, Step, TakeAway, next_step, troubled
+from sandpool.local.backends.pods.life import Ask, Begin, Make, Rest, Step, TakeAway, next_step, troubled
 from sandpool.local.backends.pods.parts import Parts
 from sandpool.local.backends.pods.room import Room
 from sandpool.local.backends.pods.run import Run
 from sandpool.local.backends.pods.slot import Slot
 from sandpool.local.backends.pods.storage import PodStorage
 from sandpool.local.backends.pods.threads import Threads, unbroken
-from sandpool.local.backends.runtime import MemoryHeld
 from sandpool.local.errors import NodeError
 from sandpool.telemetry.log import logger
 
@@ -151,8 +150,7 @@ class Pod:
         while True:
             self._wake.clear()
             self._facts.made = self.room.made
-            view = picture.view(self.slots.values(), self._facts, self.workload.spec.restart_policy)
-            step = next_step(view, self._clock.monotonic())
+            step = next_step(picture.view(self.slots.values(), self._facts), self._clock.monotonic())
             if isinstance(step, Rest):
                 await self._rest(step.until)
             elif isinstance(step, TakeAway):
@@ -202,11 +200,6 @@ class Pod:
                     raise
             case Ask():
                 await self._ask()
-            case Settle():
-                await self.storage.settle()
-                await self._emptied()
-                await self.room.forget_volumes()
-                self._facts.trouble = None
 
     def _stumble(self, step: Step, error: BaseException) -> None:
         if not isinstance(error, NodeError):
@@ -262,7 +255,7 @@ class Pod:
 
     async def leave(self) -> None:
         """Nothing of the pod runs any more; its files stay."""
-        await self._emptied()
+        await self.room.empty()
         if self._beside:
             await asyncio.wait(self._beside, timeout=5)
         for slot in self.slots.values():
@@ -271,14 +264,6 @@ class Pod:
         for task in tuple(self._beside):
             task.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
-
-    async def _emptied(self) -> None:
-        try:
-            await self.room.empty()
-        except MemoryHeld as error:
-            if error.ids is not None and await self._parts.held(self.workload, error.ids):
-                raise
-            await self.room.empty()  # which goes on unless it is sure
 
     def _go_beside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import array
 import ctypes
-import fcntl
 import os
-import select
 import socket
 import stat
-import sys
-import termios
 from collections.abc import Iterator
 
 _PIDFD_GETFD = 438
@@ -46,20 +42,6 @@ def queued(tid: int, name: str, *, leader: bool) -> Iterator[int | None]:
         return
     with sock:
         yield from _queued(sock, 0)
-
-
-def unread(tid: int, name: str, *, leader: bool) -> int | None:
-    """Bytes that wait in the queue of a thread's Unix socket, as far as the kernel says; None for connections that nobody has accepted, in
-    which as many may wait as anybody likes."""
-    sock = _taken(tid, int(name), 0 if leader else _PIDFD_THREAD)
-    if sock is None:
-        return 0  # it is closed by now
-    with sock:
-        if sock.family != socket.AF_UNIX:
-            return 0
-        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            return None if select.select([sock], (), (), 0)[0] else 0
-        return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _taken(tid: int, number: int, flags: int) -> socket.socket | None:

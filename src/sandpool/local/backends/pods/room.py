@@ -103,11 +103,6 @@ class Room:
             attached, self._attached = self._attached, None
             await attached.close()
 
-    async def forget_volumes(self) -> None:
-        """But claims, as always. Of a pod that is over, nothing is left to be used."""
-        await self._parts.volumes.remove(self.workload.uid)
-        self.volumes = None
-
     async def remove(self) -> None:
         await self._parts.volumes.remove(self.workload.uid)
         self._parts.images.release(self.workload.uid)

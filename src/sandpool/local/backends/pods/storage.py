@@ -76,12 +76,6 @@ class PodStorage:
             self._sure = self._last, await asyncio.to_thread(written, await sandbox.processes())
         return self._last
 
-    async def settle(self) -> None:
-        """Measured for the last time: nothing of it runs any more, and all but its logs is to be removed."""
-        if self._pod.room.made:
-            [(size, inodes)] = await self._pod.room.there().measure([self._pod.room.folder.path / "logs"])
-            self._last = Used({_REST: size}, inodes=inodes)
-
     async def _outrun(self, sandbox: Sandbox, walk: asyncio.Future[list[tuple[int, int]]]) -> bool:
         """Whether a pod that does not stop, because it is in the middle of calls that write gigabytes, has written more than it may
         while others still look at its files: some of these may have neither a name nor be in any table."""
