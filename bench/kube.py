@@ -35,7 +35,7 @@ from support.kube_process import Process, hollow_node
 from support.kube_server import KubeServer
 
 IMAGE = "python:3.13"  # hollow: nobody pulls it
-SETTLING = 180.0
+SETTLING = 600.0
 T = TypeVar("T")
 BURST, BURSTS, OVERLOAD = "kube-burst", "kube-bursts", "kube-overload"
 STORE = 60

@@ -50,6 +50,10 @@ class Granter(Protocol):
         """For a claim that is about to be created and has everything but a revision. None: not now, or not this one."""
         ...
 
+    def pause(self, pool: Key) -> float:
+        """Seconds that a claim of this pool which was just sent has to wait before it is looked at."""
+        ...
+
     def busy(self, claim: SandboxClaim) -> Busy | None:
         """Whether a claim that was granted nothing has to come back later. None: it may be stored, and wait."""
         ...

@@ -12,6 +12,7 @@ from sandpool.controllers.claim.controller import NAME
 from sandpool.kube.outright import Busy, Grant
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import SANDBOXES
+from sandpool.model.metadata import Key
 from sandpool.simulation.authorship import Author
 from sandpool.simulation.referee import Referee
 from sandpool.simulation.world import World
@@ -26,6 +27,9 @@ class Granting:
         self._leader = leader
         self._referee = referee
         self._numbers = count(1)
+
+    def pause(self, pool: Key) -> float:
+        return 0.0  # users of the simulation wait for no answer
 
     def busy(self, claim: SandboxClaim) -> Busy | None:
         leader = self._leader

@@ -62,6 +62,11 @@ class FakeGranter:
     asked: list[SandboxClaim] = field(default_factory=list)
     grants: list[FakeGrant] = field(default_factory=list)
     too_busy: Busy | None = None
+    pools: list[Key] = field(default_factory=list)
+
+    def pause(self, pool: Key) -> float:
+        self.pools.append(pool)
+        return 0.001
 
     def busy(self, claim: SandboxClaim) -> Busy | None:
         return self.too_busy
@@ -362,3 +367,14 @@ async def test_two_at_once_for_one_sandbox(desk: Desk) -> None:
     await asyncio.gather(first, second)
     assert ["status" in desk.b.get(kinds.CLAIMS, name) for name in "cd"] == [True, False]
     assert [grant.told for grant in desk.granter.grants] == [["decided 3 4 5", "landed"], ["dropped"]]
+
+
+async def test_a_claim_that_was_sent_waits_as_long_as_its_pool_says(desk: Desk) -> None:
+    await desk.b.objects.outright.pause("default", {"spec": {"warmPoolRef": {"name": "p"}}})
+    assert desk.granter.pools == [Key("default", "p")]
+
+
+async def test_what_names_no_pool_does_not_wait(desk: Desk) -> None:
+    for spec in (None, [], {}, {"warmPoolRef": "p"}, {"warmPoolRef": {"name": 1}}):
+        await desk.b.objects.outright.pause("default", {"spec": spec})
+    assert desk.granter.pools == []

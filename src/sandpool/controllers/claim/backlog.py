@@ -2,6 +2,9 @@
 
 Claims are counted as the cache shows them, and share one total by namespace as stored objects do: see loop/shares.py. Whoever is turned away is
 told when a place is expected to be free for it, after all those that were turned away before: they come back apart, and none too early.
+
+Taking claims in is work, too, for the same event loop that makes their members. Once many wait for a pool, its new ones are taken in as fast as others are served: the
+rest wait outside, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -22,6 +25,12 @@ from sandpool.model.reasons import Reason, Type
 SOONEST: Final = 1
 LATEST: Final = 30
 """Seconds: whoever is turned away is never told less, or more."""
+MANY: Final = 500
+"""Claims that wait for one pool, from which on new ones are taken in only as fast as others are served."""
+AT_LEAST: Final = 100.0
+"""Claims a second that are taken in all the same. So few cost little."""
+LONGEST_PAUSE: Final = 10.0
+"""Seconds that a claim is kept outside: a client waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,7 @@ class Backlog:
         self.bounds = bounds
         self.waiting = Shares(bounds.waiting)
         self._free_at: dict[Uid, float] = {}  # by pool: when all who were turned away should have come back
+        self._taken_in: dict[Uid, float] = {}  # by pool: when all who were told to pause are taken in
         claims.subscribe(self._step)
 
     def busy(self, namespace: str, pool: Uid, outlook: Outlook, now: float) -> Busy | None:
@@ -56,6 +66,16 @@ class Backlog:
         else:
             return None
         return Busy(self._come_back(pool, wait - self.bounds.wait, outlook.rate, now), why)
+
+    def pause(self, pool: Uid, outlook: Outlook, now: float) -> float:
+        """Seconds before a claim that no member is ready for is looked at. Each that asks is behind all that did before."""
+        if outlook.waiting < MANY:
+            return 0.0
+        if pool not in self._taken_in:
+            self._taken_in = {each: at for each, at in self._taken_in.items() if at > now}
+        last = max(self._taken_in.get(pool, now), now)
+        self._taken_in[pool] = at = min(last + 1.0 / max(outlook.rate, AT_LEAST), now + LONGEST_PAUSE)
+        return at - now
 
     def _come_back(self, pool: Uid, over: float, rate: float, now: float) -> int:
         """Seconds until a place is expected to be free for one more who was turned away."""

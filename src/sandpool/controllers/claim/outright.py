@@ -15,7 +15,7 @@ from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member
 from sandpool.controllers.assigner.forecast import Outlook
 from sandpool.controllers.claim.annotations import naming
-from sandpool.controllers.claim.backlog import Backlog
+from sandpool.controllers.claim.backlog import MANY, Backlog
 from sandpool.controllers.claim.binding import as_json, bound_status
 from sandpool.controllers.claim.first_ready import FirstReady
 from sandpool.controllers.claim.memory import Granted, Memory, Notes
@@ -103,6 +103,13 @@ class Outright:
             if granted is None:
                 self.release(claim)
         return granted
+
+    def pause(self, pool: Key) -> float:
+        known = self._observer.caches.pools.get(pool)
+        if known is None or self._assigner.counts(known.metadata.uid).waiting < MANY:
+            return 0.0
+        uid = known.metadata.uid
+        return self.backlog.pause(uid, self._assigner.outlook(uid), self._clock.monotonic())
 
     def busy(self, claim: SandboxClaim) -> Busy | None:
         pool = self._observer.caches.pools.get(pool_key(claim))

@@ -29,7 +29,7 @@ from sandpool.local.store.port import Store
 from sandpool.local.store.record import Record
 from sandpool.model import codec
 from sandpool.model.kinds import CLAIMS, SANDBOXES
-from sandpool.model.metadata import NO_REVISION
+from sandpool.model.metadata import NO_REVISION, Key
 from sandpool.telemetry.log import logger
 
 log = logger(__name__)
@@ -42,6 +42,17 @@ class JointWrite:
         self._log = acknowledged
         self._typed = typed
         self._unheard: set[asyncio.Task[None]] = set()  # grants whose claimant went away before they were durable
+
+    async def pause(self, namespace: str, claim: Document) -> None:
+        """Before a claim that was sent is created: many others may wait for its pool already. What is no claim is refused elsewhere."""
+        spec = claim.get("spec")
+        ref = spec.get("warmPoolRef") if isinstance(spec, dict) else None
+        name = ref.get("name") if isinstance(ref, dict) else None
+        if self.granter is None or not isinstance(name, str):
+            return
+        seconds = self.granter.pause(Key(namespace, name))
+        if seconds > 0.0:
+            await asyncio.sleep(seconds)
 
     async def create(self, key: str, claim: Document, tenant: str, early: bool = False) -> Record | None:
         """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way. TooManyRequests if it

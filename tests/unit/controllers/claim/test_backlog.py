@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandpool.controllers.assigner.forecast import Outlook
-from sandpool.controllers.claim.backlog import LATEST, Backlog, Bounds
+from sandpool.controllers.claim.backlog import AT_LEAST, LATEST, LONGEST_PAUSE, MANY, Backlog, Bounds
 from sandpool.loop.cache import Cache
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS
@@ -148,3 +148,24 @@ def test_a_claim_that_leaves_makes_room() -> None:
     desk.put("a")
     desk.put("a", meta={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"], "resourceVersion": "51"})
     assert desk.backlog.waiting.used == 0
+
+
+def test_new_claims_are_taken_in_at_once_until_many_wait() -> None:
+    backlog = Desk().backlog
+    assert backlog.pause(POOL, Outlook(waiting=MANY - 1, rate=200.0), 5.0) == 0.0
+    assert backlog.pause(POOL, Outlook(waiting=MANY, rate=200.0), 5.0) > 0.0
+
+
+def test_then_they_are_taken_in_as_fast_as_others_are_served_one_after_the_other() -> None:
+    backlog, many = Desk().backlog, Outlook(waiting=MANY, rate=200.0)
+    pauses = [backlog.pause(POOL, many, 5.0) for _ in range(10)]
+    assert pauses == pytest.approx([number / 200.0 for number in range(1, 11)])
+    assert backlog.pause(POOL, many, 5.03) == pytest.approx(11 / 200.0 - 0.03), "behind those that came before"
+    assert backlog.pause(Uid("another"), many, 5.0) == pytest.approx(1 / 200.0), "pools do not wait for each other"
+
+
+def test_few_are_taken_in_however_slowly_others_are_served_and_nobody_is_kept_for_long() -> None:
+    backlog, stuck = Desk().backlog, Outlook(waiting=MANY, rate=0.0)
+    pauses = [backlog.pause(POOL, stuck, 5.0) for _ in range(2_000)]
+    assert pauses[0] == pytest.approx(1 / AT_LEAST)
+    assert max(pauses) == pytest.approx(LONGEST_PAUSE)

@@ -47,7 +47,9 @@ class Writes:
         body, doubled = await self._object(call, resource, options)
         if options.tenant and (name := _name(body)):
             await weigh(self._objects, call, name)  # which may be taken, by an object of any size
-        if resource is CLAIMS:  # nothing is awaited any more between this answer and its connection
+        if resource is CLAIMS:
+            await self._objects.outright.pause(call.namespace, body)
+            # Nothing is awaited any more between this answer and its connection.
             options = msgspec.structs.replace(options, early=True)
         written = await self._objects.create(resource, call.namespace, body, options)
         return self._reply(call, form, written, 201, doubled)
