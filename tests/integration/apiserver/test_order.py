@@ -56,6 +56,9 @@ class Members:
     def __init__(self) -> None:
         self.revisions: dict[str, Revision] = {}
 
+    def pause(self, pool: Key) -> float:
+        return 0.001
+
     def grant(self, claim: SandboxClaim) -> Grant | None:
         name = claim.metadata.name
         if name not in self.revisions:
