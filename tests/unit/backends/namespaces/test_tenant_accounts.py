@@ -1,0 +1,235 @@
+"""What the sandboxes of a tenant may use together, and when that is written and looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandpool.local.backends.namespaces import cgroups
+from sandpool.local.backends.namespaces.group_readings import Groups
+from sandpool.local.backends.namespaces.hierarchies import Place
+from sandpool.local.backends.namespaces.tenant_accounts import (
+    BOUNDLESS,
+    CHUNK,
+    INTERVAL,
+    LINGER,
+    LONGEST,
+    LOOK,
+    NOTED,
+    SPARE,
+    Account,
+    Allowance,
+    eased,
+    pressed,
+    writes,
+)
+from sandpool.local.backends.namespaces.tenant_groups import TenantGroup, in_use
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def begun(*limits: int | None) -> Account:
+    """With sandboxes that live, and what they need allowed."""
+    account = Account()
+    for number, limit in enumerate(limits):
+        account.enter(str(number), limit)
+    account.allowed, account.fresh = account.raised(), False
+    return account
+
+
+def test_a_tenant_may_have_what_its_living_sandboxes_may_and_some_spare() -> None:
+    assert begun(512 * MIB, 256 * MIB).allowed == Allowance(
+        768 * MIB + SPARE + 96 * MIB, (64 + 32) * MIB + 12 * MIB + 8 * MIB
+    )
+    assert begun().allowed == Allowance(SPARE, 8 * MIB)
+
+
+def test_without_a_limit_of_one_there_is_none_of_all() -> None:
+    account = begun(512 * MIB, None)
+    assert account.allowed == Allowance(BOUNDLESS, (64 + 256) * MIB + 40 * MIB + 8 * MIB)
+    account.leave("1", 0.0)
+    assert account.wanted == begun(512 * MIB).allowed
+
+
+def test_the_same_sandbox_counts_once() -> None:
+    account = begun(512 * MIB)
+    account.enter("0", 256 * MIB)
+    assert account.wanted == begun(256 * MIB).wanted
+    account.leave("0", 0.0)
+    account.leave("0", 0.0)
+    assert account.wanted == begun().wanted
+
+
+def test_one_write_is_enough_for_several_starts() -> None:
+    account, written = Account(), 0
+    for number in range(100):
+        account.enter(str(number), 512 * MIB)
+        new = account.raised()
+        written += new != account.allowed
+        account.allowed, account.fresh = new, False
+        assert account.least.within(new)
+        assert new.within(account.wanted)
+    assert written < 35
+    for number in range(50):  # one ends and another one takes its place
+        account.leave(str(number), 0.0)
+        account.enter(f"next-{number}", 512 * MIB)
+        assert account.raised() == account.allowed
+
+
+def test_limits_are_written_in_the_order_that_the_kernel_takes() -> None:
+    low, high = Allowance(GIB, MIB), Allowance(2 * GIB, MIB)
+    names = ["memory.memsw.limit_in_bytes", "memory.limit_in_bytes"]
+    assert [(file, value) for file, value, _ in writes(1, low, high)] == [(name, str(2 * GIB)) for name in names]
+    assert [file for file, _, _ in writes(1, high, low)] == names[::-1]
+    assert writes(1, low, Allowance(GIB, 7)) == [(cgroups.SOCKETS, "7", False)]
+    assert writes(2, low, Allowance(BOUNDLESS, 7)) == [("memory.max", "max", True)]
+    assert {value for _, value, _ in writes(1, low, Allowance())} == {"-1"}
+    assert writes(1, low, low) == writes(2, low, low) == []
+
+
+@pytest.mark.parametrize(
+    ("allowed", "used", "expected"),
+    [
+        (4 * GIB, 0, GIB),
+        (4 * GIB, GIB - 5 * MIB, GIB),
+        (4 * GIB, GIB, GIB + SPARE),
+        (4 * GIB, 3 * GIB, 3 * GIB + SPARE),
+        (3 * GIB, 3 * GIB, 3 * GIB),  # whoever takes all that is allowed gets no more
+        (BOUNDLESS, 0, GIB),
+    ],
+)
+def test_how_far_a_limit_can_be_lowered_at_once(allowed: int, used: int, expected: int) -> None:
+    wanted = Allowance(GIB, MIB)
+    assert eased(Allowance(allowed, MIB), wanted, Allowance(used, 0)) == Allowance(expected, MIB)
+
+
+def test_the_kernel_is_pressed_step_by_step() -> None:
+    wanted = Allowance(GIB, MIB)
+    assert pressed(wanted, Allowance(3 * GIB, 0)) == CHUNK
+    assert pressed(wanted, Allowance(GIB + MIB, 0)) == 5 * MIB
+    assert pressed(wanted, Allowance(GIB // 2, 0)) == 0
+    assert pressed(Allowance(), Allowance(3 * GIB, 0)) == 0
+
+
+def test_a_limit_is_lowered_a_moment_later_and_at_most_once_in_a_while() -> None:
+    account = begun(GIB, GIB)
+    assert account.due is None
+    account.leave("0", 100.0)
+    assert account.due == 100.0 + INTERVAL
+    account.leave("1", 100.5)
+    assert account.due == 100.0 + INTERVAL
+
+
+def test_what_cannot_be_lowered_is_tried_again_more_and_more_rarely() -> None:
+    account = begun(GIB, GIB)
+    account.leave("0", 100.0)
+    waits = []
+    for _ in range(8):
+        account.due = None
+        account.settled(100.0, 0)
+        assert account.due is not None
+        waits.append(account.due - 100.0)
+    assert waits == [1, 2, 4, 8, 16, 32, LONGEST, LONGEST]
+    account.allowed, account.due = account.wanted, None
+    account.settled(100.0, 0)
+    assert account.due is None
+    account.enter("2", GIB)
+    account.leave("2", 200.0)
+    account.due = 200.2  # somebody left while it was looked at
+    account.settled(200.0, 0)
+    assert account.due == pytest.approx(200.2)
+
+
+def test_what_is_left_is_told_once_if_it_stays() -> None:
+    account = begun(GIB)
+    told = [account.settled(now, left) for now, left in ((0.0, NOTED + 1), (LOOK, NOTED + 1), (70.0, NOTED + 1))]
+    assert told == [False, True, False]
+    assert not account.settled(130.0, 0)
+    told = [account.settled(now, NOTED + 1) for now in (200.0, 205.0, 210.0)]
+    assert told == [False, False, True]
+    assert account.looks(220.0)
+    assert not account.looks(219.0)
+    assert account.presses(None)
+    assert not account.presses(0)
+
+
+def test_a_group_without_sandboxes_stays_for_a_while() -> None:
+    account = begun(GIB)
+    account.leave("0", 100.0)
+    assert not account.expired(99.0 + LINGER)
+    assert account.expired(100.0 + LINGER)
+    account.enter("1", GIB)
+    assert not account.expired(100.0 + LINGER)
+    account.leave("1", 200.0)
+    account.stays(300.0)
+    assert not account.expired(299.0 + LINGER)
+    assert account.due == 300.0 + LINGER
+
+
+# On version 2, which this machine may not have: a folder that looks like a group.
+
+
+def group(tmp_path: Path, **files: str) -> TenantGroup:
+    for name in ("max", "current", "reclaim", "stat"):
+        (tmp_path / f"memory.{name}").write_text(files.get(name, ""))
+    return TenantGroup(2, (str(tmp_path), []), LINGER)
+
+
+def written(tmp_path: Path) -> str:
+    file = tmp_path / "memory.max"
+    text = file.read_text()
+    file.write_text("")
+    return text
+
+
+def test_a_limit_of_version_2_is_set_raised_and_lowered(tmp_path: Path) -> None:
+    one = group(tmp_path, current="1000")
+    one.enter("a", GIB)
+    assert written(tmp_path) == ""  # it is not there yet
+    one.begin()
+    assert written(tmp_path) == str(GIB + GIB // 8 + SPARE)
+    one.enter("b", 8 * MIB)
+    assert written(tmp_path) == ""
+    one.enter("c", None)
+    assert written(tmp_path) == "max"
+    one.leave("c", 0.0)
+    one.leave("b", 0.0)
+    assert one.settle(look=False) is None
+    assert written(tmp_path) == str(GIB + GIB // 8 + SPARE)
+    one.leave("a", 0.0)
+    (tmp_path / "memory.current").write_text(str(500 * MIB))
+    one.settle(look=False)
+    assert written(tmp_path) == str(500 * MIB + SPARE)
+    assert (tmp_path / "memory.reclaim").read_text() == ""
+    (tmp_path / "memory.stat").write_text(f"file {100 * MIB}\nshmem {60 * MIB}\nslab_reclaimable {MIB}\n")
+    assert one.settle(look=True) == in_use(2, str(tmp_path)) == 459 * MIB
+    assert written(tmp_path) == ""
+    assert (tmp_path / "memory.reclaim").read_text() == str(CHUNK)
+    assert not one.emptied()
+
+
+def test_a_group_that_was_never_made_has_nothing(tmp_path: Path) -> None:
+    one = TenantGroup(2, (str(tmp_path / "none"), []), LINGER)
+    one.enter("a", GIB)
+    one.leave("a", 0.0)
+    assert one.settle(look=True) == 0
+    assert one.emptied()
+
+
+def test_only_where_memory_is_counted_are_sandboxes_in_a_group_of_their_tenant() -> None:
+    hybrid = {"memory": Place(1, "/m/x"), "pids": Place(1, "/p/x"), "unified": Place(2, "/u/x")}
+    assert cgroups.places_of(hybrid, "team") == hybrid | {"memory": Place(1, "/m/x/tenant-team")}
+    assert cgroups.tenant_group(hybrid, "team") == ("/m/x/tenant-team", [("memory.use_hierarchy", "1", False)])
+    unified = {name: Place(2, "/u/x") for name in ("memory", "cpu", "unified")}
+    assert cgroups.places_of(unified, "team") == dict.fromkeys(unified, Place(2, "/u/x/tenant-team"))
+    assert cgroups.tenant_group(unified, "team") == (
+        "/u/x/tenant-team",
+        [("cgroup.subtree_control", "+memory +cpu", True)],
+    )
+    without = {"pids": Place(1, "/p/x")}
+    assert cgroups.places_of(without, "team") == without
+    assert cgroups.places_of(hybrid, "") == hybrid
+    assert cgroups.tenant_group(without, "team") is cgroups.tenant_group(hybrid, "") is None
+    assert Groups(cgroups.places_of(hybrid, "team")).ooms(["/m/x/tenant-team/pod"]) == 0
