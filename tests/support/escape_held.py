@@ -58,17 +58,19 @@ async def memory_of_those_who_have_ended(world: World) -> None:
         return
     world.runtime._nursery.tenants.linger = 0.1
     before = _in_use(group)
-    async with world.pod(_pod(world, "innocent", "", claim=False)) as innocent:
-        async with world.pod(_pod(world, "giving", HOLD, claim=True)):
-            most = 0
-            for turn in range(ROUNDS):
-                await _given(world, "segments" if turn % 2 else "files")
-                most = max(most, _in_use(group) - before)
-            assert GIVEN * MIB < most, "nothing was given"
-            assert most <= (2 * LIMIT + SPARE + 16) * MIB, f"{most // MIB} MiB"  # and what the innocent one uses
-            assert await world.shell(innocent, "echo well") == (0, "well\n")
-            async with world.pod(_pod(world, "innocent", "", claim=False)) as another:
-                assert await world.shell(another, "echo well") == (0, "well\n")
+    async with (
+        world.pod(_pod(world, "innocent", "", claim=False)) as innocent,
+        world.pod(_pod(world, "giving", HOLD, claim=True)),
+    ):
+        most = 0
+        for turn in range(ROUNDS):
+            await _given(world, "segments" if turn % 2 else "files")
+            most = max(most, _in_use(group) - before)
+        assert most > GIVEN * MIB, "nothing was given"
+        assert most <= (2 * LIMIT + SPARE + 16) * MIB, f"{most // MIB} MiB"  # and what the innocent one uses
+        assert await world.shell(innocent, "echo well") == (0, "well\n")
+        async with world.pod(_pod(world, "innocent", "", claim=False)) as another:
+            assert await world.shell(another, "echo well") == (0, "well\n")
     async with asyncio.timeout(30):
         while _in_use(group) - before > 4 * MIB or list(group.glob("tenant-[gi]*")):
             await asyncio.sleep(0.05)

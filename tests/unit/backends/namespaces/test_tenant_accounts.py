@@ -210,6 +210,29 @@ def test_a_limit_of_version_2_is_set_raised_and_lowered(tmp_path: Path) -> None:
     assert not one.emptied()
 
 
+def test_whoever_starts_while_a_limit_is_lowered_has_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may take long to lower it, and then does, also if it was raised meanwhile."""
+    one = group(tmp_path, current="1000")
+    one.enter("a", GIB)
+    one.begin()
+    one.leave("a", 0.0)
+    real = TenantGroup._write
+
+    def slow(self: TenantGroup, old: Allowance, new: Allowance) -> None:
+        monkeypatch.setattr(TenantGroup, "_write", real)
+        one.enter("b", 4 * GIB)
+        (tmp_path / "memory.max").write_text("")
+        real(self, old, new)
+        assert written(tmp_path) == str(SPARE)
+
+    monkeypatch.setattr(TenantGroup, "_write", slow)
+    one.settle(look=False)
+    assert written(tmp_path) == str(4 * GIB + GIB // 2 + SPARE)
+    assert one.account.allowed == one.account.wanted
+
+
 def test_a_group_that_was_never_made_has_nothing(tmp_path: Path) -> None:
     one = TenantGroup(2, (str(tmp_path / "none"), []), LINGER)
     one.enter("a", GIB)

@@ -139,7 +139,7 @@ class Account:
 
     def stays(self, now: float) -> None:
         """It could not be removed; that is tried again after as long a time."""
-        self._idle_since, self.due = now, now + self.linger
+        self._idle_since, self.due = now, now + max(INTERVAL, self.linger)
 
     def put_off(self, now: float) -> None:
         """Something went wrong."""

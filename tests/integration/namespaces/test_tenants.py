@@ -1,0 +1,134 @@
+"""The control groups of tenants: what ended sandboxes left in use counts for the tenant, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.local.backends.namespaces.group_readings import number
+from sandpool.local.backends.namespaces.tenant_accounts import SPARE
+from sandpool.local.backends.namespaces.tenant_groups import TenantGroup
+from sandpool.local.backends.runtime import Limits, Stdio
+from support.sandboxes import Bench, opened, say, shell, until
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+]
+MIB = 1 << 20
+TAKE = "import os, time; f = os.memfd_create('x'); [os.write(f, bytes(1 << 20)) for _ in range({})]; os.dup2(f, 77); time.sleep(1000)"
+EAT = "x = b'x' * ({} << 20); print('eaten')"
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with opened(tmp_path, f"tenants{os.getpid()}") as bench:
+        if "memory" not in bench.runtime._nursery.cgroups.places:
+            pytest.skip("no control group of memory can be made here")
+        bench.runtime._nursery.tenants.linger = 0.0
+        yield bench
+
+
+def folder_of(bench: Bench, tenant: str) -> Path:
+    return Path(bench.runtime._nursery.cgroups.places["memory"].folder, f"tenant-{tenant}")
+
+
+def group_of(bench: Bench, tenant: str) -> TenantGroup:
+    return bench.runtime._nursery.tenants._groups[tenant]
+
+
+def limit_of(bench: Bench, tenant: str) -> int:
+    names = ("memory.limit_in_bytes", "memory.max")
+    return next(number(file.read_text()) for name in names if (file := folder_of(bench, tenant) / name).exists())
+
+
+def most(*limits: int) -> int:
+    return sum(limits) * MIB + SPARE + sum(limits) * MIB // 8
+
+
+@contextlib.asynccontextmanager
+async def held(bench: Bench, tenant: str, mebibytes: int) -> AsyncIterator[None]:
+    """Memory that a sandbox used, and that somebody else still has when it is gone."""
+    async with bench.sandbox(limits=Limits(memory=(mebibytes + 28) * MIB), tenant=tenant) as sandbox:
+        await sandbox.start(shell("", argv=("python3", "-S", "-c", TAKE.format(mebibytes))), Stdio())
+        group = folder_of(bench, tenant) / sandbox.plan.id
+        await until(lambda: any(_taken(group)))
+        file = os.open(next(_taken(group)), os.O_RDWR)
+    try:
+        yield
+    finally:
+        os.close(file)
+
+
+def _taken(group: Path) -> Iterator[str]:
+    for procs in group.rglob("cgroup.procs"):
+        for pid in procs.read_text().split():
+            if os.path.lexists(f"/proc/{pid}/fd/77"):
+                yield f"/proc/{pid}/fd/77"
+
+
+async def test_a_tenant_may_use_what_its_living_sandboxes_may(bench: Bench) -> None:
+    async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"):
+        assert limit_of(bench, "team") == most(64)
+        async with (
+            bench.sandbox(limits=Limits(memory=512 * MIB), tenant="team") as other,
+            bench.sandbox(limits=Limits(memory=64 * MIB), tenant="else"),
+        ):
+            assert limit_of(bench, "team") == most(64, 512)
+            assert limit_of(bench, "else") == most(64)
+            assert (await say(other, "echo well")).text == "well\n"
+            assert (await other.stats()).memory_bytes is not None
+        await until(lambda: limit_of(bench, "team") == most(64))
+        async with bench.sandbox(tenant="team"):
+            assert limit_of(bench, "team") > 1 << 60
+    await until(lambda: not folder_of(bench, "team").exists() and not folder_of(bench, "else").exists())
+
+
+async def test_what_is_left_takes_from_the_tenant_and_is_said_as_ever(bench: Bench) -> None:
+    limits = Limits(memory=100 * MIB)
+    async with bench.sandbox(limits=limits, tenant="team") as first, held(bench, "team", 150):
+        await asyncio.to_thread(group_of(bench, "team").settle, look=False)
+        said = await say(first, "", argv=("python3", "-S", "-c", EAT.format(70)))
+        assert (said.ended.oom, said.text) == (True, "")
+        async with bench.sandbox(limits=limits, tenant="else") as innocent:
+            assert (await say(innocent, "", argv=("python3", "-S", "-c", EAT.format(70)))).text == "eaten\n"
+        left = await asyncio.to_thread(group_of(bench, "team").settle, look=True)
+        assert left is not None
+        assert 149 * MIB < left < 160 * MIB
+    async with bench.sandbox(limits=limits, tenant="team") as again:
+        assert (await say(again, "", argv=("python3", "-S", "-c", EAT.format(70)))).text == "eaten\n"
+
+
+async def test_who_begins_again_has_the_same_account_as_long_as_something_is_left(bench: Bench) -> None:
+    async with held(bench, "team", 40):
+        group = group_of(bench, "team")
+        await until(lambda: group.account.due is not None and group.account.expired(group.account.due))
+        assert not await asyncio.to_thread(group.emptied)
+        async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"):
+            assert group_of(bench, "team") is group
+    await until(lambda: not folder_of(bench, "team").exists())
+
+
+async def test_what_a_start_costs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant's first sandbox makes its group. All others write at most a limit, and mostly nothing."""
+    written: list[str] = []
+    real = TenantGroup._write
+    monkeypatch.setattr(
+        TenantGroup, "_write", lambda self, old, new: written.append(self.folder) or real(self, old, new)
+    )
+    tenants = bench.runtime._nursery.tenants
+    async with bench.sandbox(limits=Limits(memory=512 * MIB), tenant="team"):
+        assert len(written) == 1
+        assert tenants.enter("team", "second", 512 * MIB) == []
+        assert len(written) == 2
+        assert tenants.enter("team", "third", 64 * MIB) == []
+        assert len(written) == 2
+        async with bench.sandbox(limits=Limits(memory=64 * MIB)):  # of nobody
+            assert len(written) == 2
+        for sandbox in ("second", "third"):
+            tenants.leave("team", sandbox)
