@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.local.backends.namespaces import tenant_accounts
 from sandpool.local.backends.namespaces.group_readings import number
-from sandpool.local.backends.namespaces.tenant_accounts import SPARE
+from sandpool.local.backends.namespaces.tenant_accounts import SPARE, MemoryLimits
 from sandpool.local.backends.namespaces.tenant_groups import TenantGroup
 from sandpool.local.backends.runtime import Limits, Stdio
 from support.sandboxes import Bench, opened, say, shell, until
@@ -30,7 +31,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     async with opened(tmp_path, f"tenants{os.getpid()}") as bench:
         if "memory" not in bench.runtime._nursery.cgroups.places:
             pytest.skip("no control group of memory can be made here")
-        bench.runtime._nursery.tenants.linger = 0.0
+        bench.runtime._nursery.tenants.linger = 0.1
         yield bench
 
 
@@ -92,14 +93,14 @@ async def test_a_tenant_may_use_what_its_living_sandboxes_may(bench: Bench) -> N
 async def test_what_is_left_takes_from_the_tenant_and_is_said_as_ever(bench: Bench) -> None:
     limits = Limits(memory=100 * MIB)
     async with bench.sandbox(limits=limits, tenant="team") as first, held(bench, "team", 150):
-        await asyncio.to_thread(group_of(bench, "team").settle, look=False)
+        await asyncio.to_thread(group_of(bench, "team").settle, measure=False)
         said = await say(first, "", argv=("python3", "-S", "-c", EAT.format(70)))
         assert (said.ended.oom, said.text) == (True, "")
         async with bench.sandbox(limits=limits, tenant="else") as innocent:
             assert (await say(innocent, "", argv=("python3", "-S", "-c", EAT.format(70)))).text == "eaten\n"
-        left = await asyncio.to_thread(group_of(bench, "team").settle, look=True)
-        assert left is not None
-        assert 149 * MIB < left < 160 * MIB
+        leftover = await asyncio.to_thread(group_of(bench, "team").settle, measure=True)
+        assert leftover is not None
+        assert 149 * MIB < leftover < 160 * MIB
     async with bench.sandbox(limits=limits, tenant="team") as again:
         assert (await say(again, "", argv=("python3", "-S", "-c", EAT.format(70)))).text == "eaten\n"
 
@@ -108,19 +109,35 @@ async def test_who_begins_again_has_the_same_account_as_long_as_something_is_lef
     async with held(bench, "team", 40):
         group = group_of(bench, "team")
         await until(lambda: group.account.due is not None and group.account.expired(group.account.due))
-        assert not await asyncio.to_thread(group.emptied)
+        assert not await asyncio.to_thread(group.is_empty)
         async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"):
             assert group_of(bench, "team") is group
     await until(lambda: not folder_of(bench, "team").exists())
+
+
+async def test_what_stays_in_use_is_logged_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tenant_accounts, "MEASURE_INTERVAL", 0.0)
+    tenants = bench.runtime._nursery.tenants
+    async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"), held(bench, "team", 40):
+        for _ in range(3):
+            await tenants._lower("team", group_of(bench, "team"))
+    (record,) = [each for each in caplog.records if "ended pods" in each.getMessage()]
+    assert record.keys["namespace"] == "team"  # type: ignore[attr-defined]
+    assert 39 * MIB < record.keys["bytes"] < 48 * MIB  # type: ignore[attr-defined]
 
 
 async def test_what_a_start_costs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenant's first sandbox makes its group. All others write at most a limit, and mostly nothing."""
     written: list[str] = []
     real = TenantGroup._write
-    monkeypatch.setattr(
-        TenantGroup, "_write", lambda self, old, new: written.append(self.folder) or real(self, old, new)
-    )
+
+    def counted(self: TenantGroup, old: MemoryLimits, new: MemoryLimits) -> None:
+        written.append(self.folder)
+        real(self, old, new)
+
+    monkeypatch.setattr(TenantGroup, "_write", counted)
     tenants = bench.runtime._nursery.tenants
     async with bench.sandbox(limits=Limits(memory=512 * MIB), tenant="team"):
         assert len(written) == 1

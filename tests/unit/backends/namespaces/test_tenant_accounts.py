@@ -10,56 +10,56 @@ from sandpool.local.backends.namespaces import cgroups
 from sandpool.local.backends.namespaces.group_readings import Groups
 from sandpool.local.backends.namespaces.hierarchies import Place
 from sandpool.local.backends.namespaces.tenant_accounts import (
-    BOUNDLESS,
-    CHUNK,
     INTERVAL,
     LINGER,
     LONGEST,
-    LOOK,
-    NOTED,
+    MEASURE_INTERVAL,
+    RECLAIM_STEP,
+    REPORTED,
     SPARE,
+    UNLIMITED,
     Account,
-    Allowance,
-    eased,
-    pressed,
+    MemoryLimits,
+    lowered,
+    reclaim_step,
     writes,
 )
-from sandpool.local.backends.namespaces.tenant_groups import TenantGroup, in_use
+from sandpool.local.backends.namespaces.tenant_groups import TenantGroup, unreclaimable
 
 MIB = 1 << 20
 GIB = 1 << 30
 
 
 def begun(*limits: int | None) -> Account:
-    """With sandboxes that live, and what they need allowed."""
+    """With live sandboxes, and the limits that they need."""
     account = Account()
     for number, limit in enumerate(limits):
         account.enter(str(number), limit)
-    account.allowed, account.fresh = account.raised(), False
+    account.applied, account.fresh = account.raised(), False
     return account
 
 
 def test_a_tenant_may_have_what_its_living_sandboxes_may_and_some_spare() -> None:
-    assert begun(512 * MIB, 256 * MIB).allowed == Allowance(
+    assert begun(512 * MIB, 256 * MIB).applied == MemoryLimits(
         768 * MIB + SPARE + 96 * MIB, (64 + 32) * MIB + 12 * MIB + 8 * MIB
     )
-    assert begun().allowed == Allowance(SPARE, 8 * MIB)
+    assert begun().applied == MemoryLimits(SPARE, 8 * MIB)
 
 
 def test_without_a_limit_of_one_there_is_none_of_all() -> None:
     account = begun(512 * MIB, None)
-    assert account.allowed == Allowance(BOUNDLESS, (64 + 256) * MIB + 40 * MIB + 8 * MIB)
+    assert account.applied == MemoryLimits(UNLIMITED, (64 + 256) * MIB + 40 * MIB + 8 * MIB)
     account.leave("1", 0.0)
-    assert account.wanted == begun(512 * MIB).allowed
+    assert account.target == begun(512 * MIB).applied
 
 
 def test_the_same_sandbox_counts_once() -> None:
     account = begun(512 * MIB)
     account.enter("0", 256 * MIB)
-    assert account.wanted == begun(256 * MIB).wanted
+    assert account.target == begun(256 * MIB).target
     account.leave("0", 0.0)
     account.leave("0", 0.0)
-    assert account.wanted == begun().wanted
+    assert account.target == begun().target
 
 
 def test_one_write_is_enough_for_several_starts() -> None:
@@ -67,50 +67,50 @@ def test_one_write_is_enough_for_several_starts() -> None:
     for number in range(100):
         account.enter(str(number), 512 * MIB)
         new = account.raised()
-        written += new != account.allowed
-        account.allowed, account.fresh = new, False
-        assert account.least.within(new)
-        assert new.within(account.wanted)
+        written += new != account.applied
+        account.applied, account.fresh = new, False
+        assert account.minimum.fits(new)
+        assert new.fits(account.target)
     assert written < 35
     for number in range(50):  # one ends and another one takes its place
         account.leave(str(number), 0.0)
         account.enter(f"next-{number}", 512 * MIB)
-        assert account.raised() == account.allowed
+        assert account.raised() == account.applied
 
 
 def test_limits_are_written_in_the_order_that_the_kernel_takes() -> None:
-    low, high = Allowance(GIB, MIB), Allowance(2 * GIB, MIB)
+    low, high = MemoryLimits(GIB, MIB), MemoryLimits(2 * GIB, MIB)
     names = ["memory.memsw.limit_in_bytes", "memory.limit_in_bytes"]
     assert [(file, value) for file, value, _ in writes(1, low, high)] == [(name, str(2 * GIB)) for name in names]
     assert [file for file, _, _ in writes(1, high, low)] == names[::-1]
-    assert writes(1, low, Allowance(GIB, 7)) == [(cgroups.SOCKETS, "7", False)]
-    assert writes(2, low, Allowance(BOUNDLESS, 7)) == [("memory.max", "max", True)]
-    assert {value for _, value, _ in writes(1, low, Allowance())} == {"-1"}
+    assert writes(1, low, MemoryLimits(GIB, 7)) == [(cgroups.SOCKETS, "7", False)]
+    assert writes(2, low, MemoryLimits(UNLIMITED, 7)) == [("memory.max", "max", True)]
+    assert {value for _, value, _ in writes(1, low, MemoryLimits())} == {"-1"}
     assert writes(1, low, low) == writes(2, low, low) == []
 
 
 @pytest.mark.parametrize(
-    ("allowed", "used", "expected"),
+    ("applied", "used", "expected"),
     [
         (4 * GIB, 0, GIB),
         (4 * GIB, GIB - 5 * MIB, GIB),
         (4 * GIB, GIB, GIB + SPARE),
         (4 * GIB, 3 * GIB, 3 * GIB + SPARE),
-        (3 * GIB, 3 * GIB, 3 * GIB),  # whoever takes all that is allowed gets no more
-        (BOUNDLESS, 0, GIB),
+        (3 * GIB, 3 * GIB, 3 * GIB),  # it does not follow a growing usage
+        (UNLIMITED, 0, GIB),
     ],
 )
-def test_how_far_a_limit_can_be_lowered_at_once(allowed: int, used: int, expected: int) -> None:
-    wanted = Allowance(GIB, MIB)
-    assert eased(Allowance(allowed, MIB), wanted, Allowance(used, 0)) == Allowance(expected, MIB)
+def test_how_far_a_limit_can_be_lowered_at_once(applied: int, used: int, expected: int) -> None:
+    target = MemoryLimits(GIB, MIB)
+    assert lowered(MemoryLimits(applied, MIB), target, MemoryLimits(used, 0)) == MemoryLimits(expected, MIB)
 
 
 def test_the_kernel_is_pressed_step_by_step() -> None:
-    wanted = Allowance(GIB, MIB)
-    assert pressed(wanted, Allowance(3 * GIB, 0)) == CHUNK
-    assert pressed(wanted, Allowance(GIB + MIB, 0)) == 5 * MIB
-    assert pressed(wanted, Allowance(GIB // 2, 0)) == 0
-    assert pressed(Allowance(), Allowance(3 * GIB, 0)) == 0
+    target = MemoryLimits(GIB, MIB)
+    assert reclaim_step(target, MemoryLimits(3 * GIB, 0)) == RECLAIM_STEP
+    assert reclaim_step(target, MemoryLimits(GIB + MIB, 0)) == 5 * MIB
+    assert reclaim_step(target, MemoryLimits(GIB // 2, 0)) == 0
+    assert reclaim_step(MemoryLimits(), MemoryLimits(3 * GIB, 0)) == 0
 
 
 def test_a_limit_is_lowered_a_moment_later_and_at_most_once_in_a_while() -> None:
@@ -125,34 +125,37 @@ def test_a_limit_is_lowered_a_moment_later_and_at_most_once_in_a_while() -> None
 def test_what_cannot_be_lowered_is_tried_again_more_and_more_rarely() -> None:
     account = begun(GIB, GIB)
     account.leave("0", 100.0)
-    waits = []
+    waits: list[float] = []
     for _ in range(8):
         account.due = None
         account.settled(100.0, 0)
         assert account.due is not None
         waits.append(account.due - 100.0)
     assert waits == [1, 2, 4, 8, 16, 32, LONGEST, LONGEST]
-    account.allowed, account.due = account.wanted, None
+    account.applied, account.due = account.target, None
     account.settled(100.0, 0)
     assert account.due is None
     account.enter("2", GIB)
     account.leave("2", 200.0)
-    account.due = 200.2  # somebody left while it was looked at
+    account.due = 200.2  # another one ended meanwhile
     account.settled(200.0, 0)
     assert account.due == pytest.approx(200.2)
 
 
 def test_what_is_left_is_told_once_if_it_stays() -> None:
     account = begun(GIB)
-    told = [account.settled(now, left) for now, left in ((0.0, NOTED + 1), (LOOK, NOTED + 1), (70.0, NOTED + 1))]
+    told = [
+        account.settled(now, leftover)
+        for now, leftover in ((0.0, REPORTED + 1), (MEASURE_INTERVAL, REPORTED + 1), (70.0, REPORTED + 1))
+    ]
     assert told == [False, True, False]
     assert not account.settled(130.0, 0)
-    told = [account.settled(now, NOTED + 1) for now in (200.0, 205.0, 210.0)]
+    told = [account.settled(now, REPORTED + 1) for now in (200.0, 205.0, 210.0)]
     assert told == [False, False, True]
-    assert account.looks(220.0)
-    assert not account.looks(219.0)
-    assert account.presses(None)
-    assert not account.presses(0)
+    assert account.should_measure(220.0)
+    assert not account.should_measure(219.0)
+    assert account.should_reclaim(None)
+    assert not account.should_reclaim(0)
 
 
 def test_a_group_without_sandboxes_stays_for_a_while() -> None:
@@ -163,12 +166,12 @@ def test_a_group_without_sandboxes_stays_for_a_while() -> None:
     account.enter("1", GIB)
     assert not account.expired(100.0 + LINGER)
     account.leave("1", 200.0)
-    account.stays(300.0)
+    account.keep(300.0)
     assert not account.expired(299.0 + LINGER)
     assert account.due == 300.0 + LINGER
 
 
-# On version 2, which this machine may not have: a folder that looks like a group.
+# On version 2, which this machine may not have: a folder that should_measure like a group.
 
 
 def group(tmp_path: Path, **files: str) -> TenantGroup:
@@ -196,18 +199,18 @@ def test_a_limit_of_version_2_is_set_raised_and_lowered(tmp_path: Path) -> None:
     assert written(tmp_path) == "max"
     one.leave("c", 0.0)
     one.leave("b", 0.0)
-    assert one.settle(look=False) is None
+    assert one.settle(measure=False) is None
     assert written(tmp_path) == str(GIB + GIB // 8 + SPARE)
     one.leave("a", 0.0)
     (tmp_path / "memory.current").write_text(str(500 * MIB))
-    one.settle(look=False)
+    one.settle(measure=False)
     assert written(tmp_path) == str(500 * MIB + SPARE)
     assert (tmp_path / "memory.reclaim").read_text() == ""
     (tmp_path / "memory.stat").write_text(f"file {100 * MIB}\nshmem {60 * MIB}\nslab_reclaimable {MIB}\n")
-    assert one.settle(look=True) == in_use(2, str(tmp_path)) == 459 * MIB
+    assert one.settle(measure=True) == unreclaimable(2, str(tmp_path)) == 459 * MIB
     assert written(tmp_path) == ""
-    assert (tmp_path / "memory.reclaim").read_text() == str(CHUNK)
-    assert not one.emptied()
+    assert (tmp_path / "memory.reclaim").read_text() == str(RECLAIM_STEP)
+    assert not one.is_empty()
 
 
 def test_whoever_starts_while_a_limit_is_lowered_has_what_it_needs(
@@ -220,7 +223,7 @@ def test_whoever_starts_while_a_limit_is_lowered_has_what_it_needs(
     one.leave("a", 0.0)
     real = TenantGroup._write
 
-    def slow(self: TenantGroup, old: Allowance, new: Allowance) -> None:
+    def slow(self: TenantGroup, old: MemoryLimits, new: MemoryLimits) -> None:
         monkeypatch.setattr(TenantGroup, "_write", real)
         one.enter("b", 4 * GIB)
         (tmp_path / "memory.max").write_text("")
@@ -228,17 +231,17 @@ def test_whoever_starts_while_a_limit_is_lowered_has_what_it_needs(
         assert written(tmp_path) == str(SPARE)
 
     monkeypatch.setattr(TenantGroup, "_write", slow)
-    one.settle(look=False)
+    one.settle(measure=False)
     assert written(tmp_path) == str(4 * GIB + GIB // 2 + SPARE)
-    assert one.account.allowed == one.account.wanted
+    assert one.account.applied == one.account.target
 
 
 def test_a_group_that_was_never_made_has_nothing(tmp_path: Path) -> None:
     one = TenantGroup(2, (str(tmp_path / "none"), []), LINGER)
     one.enter("a", GIB)
     one.leave("a", 0.0)
-    assert one.settle(look=True) == 0
-    assert one.emptied()
+    assert one.settle(measure=True) == 0
+    assert one.is_empty()
 
 
 def test_only_where_memory_is_counted_are_sandboxes_in_a_group_of_their_tenant() -> None:

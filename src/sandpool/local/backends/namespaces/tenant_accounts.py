@@ -1,8 +1,8 @@
-"""How much memory the sandboxes of one tenant may use together, and when that is looked at again. Pure: time is an argument.
+"""The memory limit of all sandboxes of one tenant, and when to apply it. Pure: time is an argument.
 
-The kernel goes on counting what a removed control group left in use, in the groups above it. So the group of a tenant counts its living
-sandboxes and what its ended ones left with others: open files, sockets and namespaces that were given away. With a limit of what the living
-ones may have, and some spare, that can grow into nobody else's memory.
+What a removed control group still has in use stays charged to its parent. So the group of a tenant counts its live sandboxes and what ended
+ones left with others: open files, sockets and namespaces that they passed on. Its limit is the sum of the limits of the live ones plus some
+spare: what was left behind takes from the tenant that left it, and from nobody else.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from dataclasses import dataclass, field
 
 from sandpool.local.backends.namespaces.cgroups import DEFAULT_SOCKET_BYTES, LEAST_SOCKET_BYTES, SOCKETS, socket_bytes
 
-BOUNDLESS = 1 << 62
+UNLIMITED = 1 << 62
 SPARE, SPARE_PART = 32 << 20, 8
-"""What the kernel needs for the groups themselves, and so that not every start has to write."""
-MARGIN = 4 << 20  # what may be taken between a look and a write
-CHUNK = 32 << 20  # reclaimed at a time
+"""On top of the sum: 32 MiB for what the kernel itself charges to the group, and an eighth so that most starts need no write."""
+MARGIN = 4 << 20  # by which usage may grow between a read and a write
+RECLAIM_STEP = 32 << 20
 
 INTERVAL, LONGEST = 1.0, 60.0  # seconds between attempts to lower a limit
 LINGER = 600.0
-"""Seconds that the group of a tenant without sandboxes stays. Whoever ends and begins again has the same account."""
-NOTED = 16 << 20  # bytes that ended sandboxes left in use, and that are told
-LOOK = 10.0  # seconds between looks at that
-NOTHING = 256 << 10  # bytes: as good as none
+"""Seconds that the group of a tenant without sandboxes stays: a tenant that deletes everything and starts again keeps its account."""
+REPORTED = 16 << 20  # leftover bytes from which on a warning is logged
+MEASURE_INTERVAL = 10.0  # seconds
+NEGLIGIBLE = 256 << 10  # leftover bytes with which a group may be removed
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
-    """Bytes of memory and, where these are counted apart, of buffers of sockets."""
+class MemoryLimits:
+    """Bytes of memory and, where the kernel counts them apart (version 1), of socket buffers."""
 
-    memory: int = BOUNDLESS
-    sockets: int = BOUNDLESS
+    memory: int = UNLIMITED
+    sockets: int = UNLIMITED
 
-    def within(self, other: Allowance) -> bool:
+    def fits(self, other: MemoryLimits) -> bool:
         return self.memory <= other.memory and self.sockets <= other.sockets
 
-    def or_more(self, other: Allowance) -> Allowance:
-        return Allowance(max(self.memory, other.memory), max(self.sockets, other.sockets))
+    def union(self, other: MemoryLimits) -> MemoryLimits:
+        return MemoryLimits(max(self.memory, other.memory), max(self.sockets, other.sockets))
 
 
-def writes(version: int, old: Allowance, new: Allowance) -> list[tuple[str, str, bool]]:
-    """What is written, in an order that version 1 takes: the limit with swap is never below the one without. The last part says whether
-    it must be possible."""
+def writes(version: int, old: MemoryLimits, new: MemoryLimits) -> list[tuple[str, str, bool]]:
+    """The files to write, in an order that version 1 accepts: the limit with swap is never below the one without. The last part says
+    whether a failure matters."""
     found: list[tuple[str, str, bool]] = []
     if new.memory != old.memory:
         if version == 2:
@@ -56,129 +56,129 @@ def writes(version: int, old: Allowance, new: Allowance) -> list[tuple[str, str,
 
 
 def _text(version: int, number: int) -> str:
-    if number < BOUNDLESS:
+    if number < UNLIMITED:
         return str(number)
     return "-1" if version == 1 else "max"
 
 
-def pressed(wanted: Allowance, used: Allowance) -> int:
-    """Bytes of copies of files that the kernel should give up in the next step: only so many that it is soon done. 0: none."""
-    return min(CHUNK, max(0, used.memory + MARGIN - wanted.memory))
+def reclaim_step(target: MemoryLimits, used: MemoryLimits) -> int:
+    """Bytes of page cache to reclaim next: a small step, which is soon done. 0: no need."""
+    return min(RECLAIM_STEP, max(0, used.memory + MARGIN - target.memory))
 
 
-def eased(allowed: Allowance, wanted: Allowance, used: Allowance) -> Allowance:
-    """A limit that can be had at once, also if more is in use than wanted, and then leaves a little to those who live. Never above
-    what was allowed: it would follow whoever takes more."""
-    memory = wanted.memory if used.memory + MARGIN <= wanted.memory else max(wanted.memory, used.memory + SPARE)
-    return Allowance(min(allowed.memory, memory), min(allowed.sockets, max(wanted.sockets, used.sockets)))
+def lowered(applied: MemoryLimits, target: MemoryLimits, used: MemoryLimits) -> MemoryLimits:
+    """The lowest limit that can be applied without reclaim. If usage is above the target it leaves the live sandboxes some room, but it
+    is never above the limit that was applied: otherwise it would follow a growing usage."""
+    memory = target.memory if used.memory + MARGIN <= target.memory else max(target.memory, used.memory + SPARE)
+    return MemoryLimits(min(applied.memory, memory), min(applied.sockets, max(target.sockets, used.sockets)))
 
 
 @dataclass(slots=True)
 class Account:
-    """Of one tenant. `allowed` is what is written, or about to be."""
+    """The live sandboxes of one tenant and the limits that are applied for them."""
 
-    allowed: Allowance = Allowance()
+    applied: MemoryLimits = MemoryLimits()
     fresh: bool = True  # nothing was written yet
-    living: dict[str, int | None] = field(default_factory=dict)
-    due: float | None = None  # when to look again
+    live: dict[str, int | None] = field(default_factory=dict)
+    due: float | None = None  # when to reconcile again
     linger: float = LINGER
     _memory: int = 0
     _sockets: int = 0
-    _boundless: int = 0
+    _unlimited: int = 0
     _idle_since: float | None = None
     _tries: int = 0
-    _looked: float = -LOOK
-    _left: int = 0
-    _left_since: float | None = None
-    _told: bool = False
+    _measured: float = -MEASURE_INTERVAL
+    _leftover: int = 0
+    _leftover_since: float | None = None
+    _reported: bool = False
 
     def enter(self, sandbox: str, memory: int | None) -> None:
-        """Before it starts; without a limit of its own its tenant has none."""
-        if sandbox in self.living:
+        """Adds a sandbox that is about to start. Without a memory limit of its own, its tenant has none either."""
+        if sandbox in self.live:
             self._count(sandbox, -1)
-        self.living[sandbox] = memory
+        self.live[sandbox] = memory
         self._count(sandbox, 1)
         self._idle_since = None
 
     def leave(self, sandbox: str, now: float) -> None:
-        """When nothing of it runs any more, and its groups are gone."""
-        if sandbox not in self.living:
+        """Removes a sandbox whose groups are gone."""
+        if sandbox not in self.live:
             return
         self._count(sandbox, -1)
-        del self.living[sandbox]
-        if not self.living:
+        del self.live[sandbox]
+        if not self.live:
             self._idle_since = now
         self._tries = 0
         self.due = now + INTERVAL if self.due is None else min(self.due, now + INTERVAL)
 
     def _count(self, sandbox: str, sign: int) -> None:
-        memory = self.living[sandbox]
+        memory = self.live[sandbox]
         self._memory += sign * (memory or 0)
-        self._boundless += sign * (memory is None)
+        self._unlimited += sign * (memory is None)
         self._sockets += sign * (DEFAULT_SOCKET_BYTES if memory is None else socket_bytes(memory))
 
     @property
-    def least(self) -> Allowance:
-        """With less, those who live could not have what they were promised."""
-        return Allowance(BOUNDLESS if self._boundless else self._memory + SPARE, self._sockets)
+    def minimum(self) -> MemoryLimits:
+        """Below this, live sandboxes could be refused memory that is within their own limits."""
+        return MemoryLimits(UNLIMITED if self._unlimited else self._memory + SPARE, self._sockets)
 
     @property
-    def wanted(self) -> Allowance:
-        memory, sockets = self.least.memory + self._memory // SPARE_PART, self._sockets + self._sockets // SPARE_PART
-        return Allowance(min(memory, BOUNDLESS), sockets + LEAST_SOCKET_BYTES)
+    def target(self) -> MemoryLimits:
+        memory, sockets = self.minimum.memory + self._memory // SPARE_PART, self._sockets + self._sockets // SPARE_PART
+        return MemoryLimits(min(memory, UNLIMITED), sockets + LEAST_SOCKET_BYTES)
 
-    def raised(self) -> Allowance:
-        """What is to be allowed before another one starts: the same as now, if that is enough."""
+    def raised(self) -> MemoryLimits:
+        """The limits to apply before a sandbox starts: those that are applied, if they are enough."""
         if self.fresh:
-            return self.wanted
-        return self.allowed if self.least.within(self.allowed) else self.allowed.or_more(self.wanted)
+            return self.target
+        return self.applied if self.minimum.fits(self.applied) else self.applied.union(self.target)
 
     def expired(self, now: float) -> bool:
-        """Whether its group has been without sandboxes for long enough to be removed."""
+        """Whether the group has had no sandbox for long enough to be removed."""
         return self._idle_since is not None and now >= self._idle_since + self.linger
 
-    def stays(self, now: float) -> None:
-        """It could not be removed; that is tried again after as long a time."""
+    def keep(self, now: float) -> None:
+        """The group is still charged for something. Removal is tried again after the same time."""
         self._idle_since, self.due = now, now + max(INTERVAL, self.linger)
 
-    def put_off(self, now: float) -> None:
-        """Something went wrong."""
+    def retry_later(self, now: float) -> None:
+        """After an unexpected error."""
         self.due = now + LONGEST
 
-    def looks(self, now: float) -> bool:
-        """Whether it is time to add up what ended sandboxes left: that takes a look at each that lives."""
-        return now >= self._looked + LOOK
+    def should_measure(self, now: float) -> bool:
+        """Measuring reads the statistics of every live sandbox, so it happens only now and then."""
+        return now >= self._measured + MEASURE_INTERVAL
 
-    def presses(self, left: int | None) -> bool:
-        """Copies of files that ended sandboxes have read are worth keeping, as long as they left nothing else."""
-        return (self._left if left is None else left) > NOTED
+    def should_reclaim(self, leftover: int | None) -> bool:
+        """Page cache of ended sandboxes is worth keeping, unless they left something else as well."""
+        return (self._leftover if leftover is None else leftover) > REPORTED
 
-    def settled(self, now: float, left: int | None) -> bool:
-        """After an attempt to lower; `left` is what ended sandboxes left in use, if somebody looked. True: that should be told now, once."""
-        waits = [] if self.due is None else [self.due - now]  # somebody left meanwhile
-        if not self.allowed.within(self.wanted):
+    def settled(self, now: float, leftover: int | None) -> bool:
+        """Decides when to reconcile again; `leftover` is what ended sandboxes left in use, if it was measured. True: log a warning, once."""
+        waits = [] if self.due is None else [self.due - now]  # a sandbox ended meanwhile
+        if not self.applied.fits(self.target):
             waits.append(min(LONGEST, INTERVAL * 2**self._tries))
             self._tries = min(self._tries + 1, 8)
-        tell = False
-        if left is None:
-            waits.append(max(INTERVAL, self._looked + LOOK - now))
+        warn = False
+        if leftover is None:
+            waits.append(max(INTERVAL, self._measured + MEASURE_INTERVAL - now))
         else:
-            self._looked, self._left = now, left
-            tell = self._noted(now, left)
-            if left > NOTED:
-                waits.append(LOOK if not self._told else LONGEST)
+            self._measured, self._leftover = now, leftover
+            warn = self._should_warn(now, leftover)
+            if leftover > REPORTED:
+                waits.append(MEASURE_INTERVAL if not self._reported else LONGEST)
         if self._idle_since is not None:
             waits.append(max(0.0, self._idle_since + self.linger - now))
         self.due = now + min(waits) if waits else None
-        return tell
+        return warn
 
-    def _noted(self, now: float, left: int) -> bool:
-        if left <= NOTED:
-            self._left_since, self._told = None, False
+    def _should_warn(self, now: float, leftover: int) -> bool:
+        if leftover <= REPORTED:
+            self._leftover_since, self._reported = None, False
             return False
-        if self._left_since is None:
-            self._left_since = now
-        if self._told or now < self._left_since + LOOK:
+        if self._leftover_since is None:
+            self._leftover_since = now
+        if self._reported or now < self._leftover_since + MEASURE_INTERVAL:
             return False
-        self._told = True
+        self._reported = True
         return True

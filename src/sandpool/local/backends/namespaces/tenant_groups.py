@@ -1,5 +1,8 @@
-"""The control groups of tenants: made for a tenant's first sandbox, limited to what its living sandboxes may use, removed when nothing of
-note is left. Raising a limit is one short write; lowering one makes the kernel reclaim, so a thread does it and nobody waits."""
+"""One control group per tenant, around the groups of its sandboxes on the hierarchy that counts memory.
+
+It is created with the tenant's first sandbox and removed some time after the last one. Raising its limit is a short write before a start.
+Lowering it may make the kernel reclaim memory, which takes long: a thread does that, and no start or end waits for it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from sandpool.local.backends.namespaces.forked.cgroup_files import Group, read, 
 from sandpool.local.backends.namespaces.group_readings import keyed, number
 from sandpool.local.backends.namespaces.tenant_accounts import (
     LINGER,
-    NOTHING,
+    NEGLIGIBLE,
     Account,
-    Allowance,
-    eased,
-    pressed,
+    MemoryLimits,
+    lowered,
+    reclaim_step,
     writes,
 )
 from sandpool.local.errors import NodeError
@@ -27,25 +30,25 @@ from sandpool.telemetry.log import logger
 
 log = logger(__name__)
 
-STEPS = 16  # of one attempt to lower
+STEPS = 16  # of reclaim, before other tenants have their turn
 
 
-def in_use(version: int, folder: str) -> int:
-    """Bytes of a group, and of those that were in it, that the kernel cannot have back by itself. On version 1 without its own memory,
-    of which nobody knows how much it only remembers."""
+def unreclaimable(version: int, folder: str) -> int:
+    """Bytes in use by a group and all that is or was below it, without what the kernel can reclaim. On version 1 without kernel memory,
+    of which only a part can be reclaimed and nobody says how much."""
     stat = read(f"{folder}/memory.stat")
     if version == 1:
         return sum(keyed(stat, f"total_{name}") for name in ("rss", "shmem", "swap"))
-    remembered = keyed(stat, "file") - keyed(stat, "shmem") + keyed(stat, "slab_reclaimable")
-    return max(0, number(read(f"{folder}/memory.current")) - remembered)
+    reclaimable = keyed(stat, "file") - keyed(stat, "shmem") + keyed(stat, "slab_reclaimable")
+    return max(0, number(read(f"{folder}/memory.current")) - reclaimable)
 
 
 class TenantGroup:
-    """One of them. The event loop changes its account and raises; a thread lowers. The lock is never held while the kernel reclaims."""
+    """The group of one tenant. The event loop raises its limit, a thread lowers it. The lock is never held during reclaim."""
 
     def __init__(self, version: int, order: Group, linger: float) -> None:
         self.version = version
-        self.order = order  # to make it
+        self.order = order  # that creates it
         self.folder = order[0]
         self.account = Account(linger=linger)
         self.made = False
@@ -60,7 +63,7 @@ class TenantGroup:
                 self._raise()
 
     def begin(self) -> None:
-        """It is there."""
+        """Applies the first limits, once the group exists."""
         with self._lock:
             self.made = True
             self._raise()
@@ -70,100 +73,100 @@ class TenantGroup:
             self.account.leave(sandbox, now)
 
     def _raise(self) -> None:
-        old, new = self.account.allowed, self.account.raised()
+        old, new = self.account.applied, self.account.raised()
         if new != old:
             try:
                 self._write(old, new)
             except FileNotFoundError:
                 raise
-            except OSError:  # the thread had just come between the two limits of version 1; now it waits for the lock
+            except OSError:  # version 1: the thread wrote between our two writes. It waits for the lock now
                 self._write(old, new)
-            self.account.allowed = new
+            self.account.applied = new
         self.account.fresh = False
 
-    def _write(self, old: Allowance, new: Allowance) -> None:
+    def _write(self, old: MemoryLimits, new: MemoryLimits) -> None:
         for file, value, required in writes(self.version, old, new):
             try:
-                # Without waiting: so newer kernels reclaim for version 2 when somebody takes more, and end nobody now.
+                # Non-blocking: since Linux 6.16 a write to memory.max then neither reclaims nor kills.
                 write(f"{self.folder}/{file}", value, os.O_NONBLOCK)
             except OSError:
                 if required:
                     raise
 
-    def settle(self, *, look: bool) -> int | None:
-        """Lowers the limit as far as it can be; says what ended sandboxes left in use, if asked. May take a while."""
-        left = self._left() if look else None
-        before = self.account.allowed
-        with contextlib.suppress(FileNotFoundError):  # it was never made
-            if self.account.presses(left):
+    def settle(self, *, measure: bool) -> int | None:
+        """Lowers the limit towards its target and returns what ended sandboxes left in use, if it is to be measured. May take long."""
+        leftover = self._leftover() if measure else None
+        before = self.account.applied
+        with contextlib.suppress(FileNotFoundError):  # it was never created
+            if self.account.should_reclaim(leftover):
                 for _ in range(STEPS):
-                    if not self._press():
+                    if not self._reclaim_step():
                         break
             with self._lock:
-                old, wanted = self.account.allowed, self.account.wanted
-            self._try(old, eased(before.or_more(old), wanted, self._used()))
-        return left
+                old, target = self.account.applied, self.account.target
+            self._try(old, lowered(before.union(old), target, self._used()))
+        return leftover
 
-    def _press(self) -> bool:
-        """Has the kernel give up a part of what it only remembers; False if it cannot, or need not."""
+    def _reclaim_step(self) -> bool:
+        """Makes the kernel drop some page cache. False if there is no need, or if it cannot."""
         with self._lock:
-            old, wanted = self.account.allowed, self.account.wanted
+            old, target = self.account.applied, self.account.target
         used = self._used()
-        size = pressed(wanted, used)
+        size = reclaim_step(target, used)
         if not size:
             return False
         if self.version == 2:
             self._reclaim(size)
             return self._used().memory < used.memory
-        new = Allowance(min(old.memory, used.memory - size), old.sockets)
-        return self._try(old, new)  # version 1 can be asked in no other way
+        new = MemoryLimits(min(old.memory, used.memory - size), old.sockets)
+        return self._try(old, new)  # version 1 reclaims only for a limit
 
-    def _try(self, old: Allowance, new: Allowance) -> bool:
-        """False if version 1 says that more is in use."""
+    def _try(self, old: MemoryLimits, new: MemoryLimits) -> bool:
+        """False if more is in use and cannot be reclaimed (version 1)."""
         try:
             self._write(old, new)
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
             return False
-        self._lowered(new)
+        self._applied(new)
         return True
 
-    def _lowered(self, new: Allowance) -> None:
-        """Whoever came meanwhile gets what it was promised."""
+    def _applied(self, new: MemoryLimits) -> None:
+        """Notes what was written, and raises it again if a sandbox started meanwhile: the raise wins."""
         with self._lock:
-            self.account.allowed = new
+            self.account.applied = new
             self._raise()
 
     def _reclaim(self, size: int) -> None:
         with contextlib.suppress(OSError):
             write(f"{self.folder}/memory.reclaim", str(size))
 
-    def _used(self) -> Allowance:
+    def _used(self) -> MemoryLimits:
         if self.version == 2:
-            return Allowance(number(read(f"{self.folder}/memory.current")), 0)
+            return MemoryLimits(number(read(f"{self.folder}/memory.current")), 0)
         names = ("memory.usage_in_bytes", "memory.kmem.tcp.usage_in_bytes")
-        return Allowance(*(number(read(f"{self.folder}/{name}")) for name in names))
+        return MemoryLimits(*(number(read(f"{self.folder}/{name}")) for name in names))
 
-    def _left(self) -> int:
+    def _leftover(self) -> int:
         with self._lock:
-            living = list(self.account.living)
-        own = sum(in_use(self.version, f"{self.folder}/{each}") for each in living)
-        return max(0, in_use(self.version, self.folder) - own)
+            living = list(self.account.live)
+        own = sum(unreclaimable(self.version, f"{self.folder}/{each}") for each in living)
+        return max(0, unreclaimable(self.version, self.folder) - own)
 
-    def emptied(self) -> bool:
-        """Of a group without sandboxes: whether nothing of note is in use any more. Takes a while."""
-        if in_use(self.version, self.folder) > NOTHING:
+    def is_empty(self) -> bool:
+        """Whether a group without sandboxes is charged for nothing that somebody still holds. May take long."""
+        if unreclaimable(self.version, self.folder) > NEGLIGIBLE:
             return False
-        if self.version == 1 and number(read(f"{self.folder}/memory.kmem.usage_in_bytes")) > NOTHING:
-            with contextlib.suppress(OSError):  # the kernel forgets what it only remembers, and the rest is in use
+        if self.version == 1 and number(read(f"{self.folder}/memory.kmem.usage_in_bytes")) > NEGLIGIBLE:
+            with contextlib.suppress(OSError):  # what is left of kernel memory after this is held by somebody
                 write(f"{self.folder}/memory.force_empty", "0")
-            return number(read(f"{self.folder}/memory.kmem.usage_in_bytes")) <= NOTHING
+            return number(read(f"{self.folder}/memory.kmem.usage_in_bytes")) <= NEGLIGIBLE
         return True
 
 
 class TenantGroups:
-    """All of a runtime. Called on the event loop."""
+    """The groups of all tenants of a runtime. All methods run on the event loop."""
 
     def __init__(self, cgroups: Cgroups) -> None:
         self._cgroups = cgroups
@@ -172,7 +175,7 @@ class TenantGroups:
         self.linger = LINGER
 
     def enter(self, tenant: str, sandbox: str, memory: int | None) -> list[Group]:
-        """Before a sandbox is made. What is to be made first, if anything; `begin` follows then."""
+        """Call before a sandbox is created. Returns the groups to create first, if any; call `begin` after that."""
         group = self._groups.get(tenant)
         if group is None:
             order = tenant_group(self._cgroups.places, tenant)
@@ -188,7 +191,7 @@ class TenantGroups:
         return [] if group.made else [group.order]
 
     def begin(self, tenant: str) -> None:
-        """Its group is there now."""
+        """Call when the groups of a sandbox exist."""
         group = self._groups.get(tenant)
         if group is None or group.made:
             return
@@ -198,14 +201,14 @@ class TenantGroups:
             raise NodeError("Cgroups", f"cannot limit {group.folder}: {error.strerror}") from error
 
     def leave(self, tenant: str, sandbox: str) -> None:
-        """Nothing of it runs any more, and its groups are gone."""
+        """Call when the groups of a sandbox are gone."""
         if (group := self._groups.get(tenant)) is not None:
             group.leave(sandbox, asyncio.get_running_loop().time())
             self._plan(tenant, group)
 
     def _plan(self, tenant: str, group: TenantGroup) -> None:
         if group.settling is not None:
-            return  # which plans again
+            return  # it plans the next run itself
         if group.timer is not None:
             group.timer.cancel()
         due = group.account.due
@@ -226,8 +229,8 @@ class TenantGroups:
                 else:
                     await self._lower(tenant, group)
         except OSError as error:
-            log.warning("cannot change the limit of memory of a namespace", namespace=tenant, error=str(error))
-            group.account.put_off(asyncio.get_running_loop().time())
+            log.warning("cannot manage the control group of a namespace", namespace=tenant, error=str(error))
+            group.account.retry_later(asyncio.get_running_loop().time())
         finally:
             group.settling = None
             if self._groups.get(tenant) is group:
@@ -235,31 +238,27 @@ class TenantGroups:
 
     async def _lower(self, tenant: str, group: TenantGroup) -> None:
         loop, account = asyncio.get_running_loop(), group.account
-        left = await asyncio.to_thread(group.settle, look=account.looks(loop.time()))
-        if account.settled(loop.time(), left):
+        leftover = await asyncio.to_thread(group.settle, measure=account.should_measure(loop.time()))
+        if account.settled(loop.time(), leftover):
             log.warning(
-                "ended pods left memory in use, which other pods hold; it counts against the limits of their namespace",
-                namespace=tenant, bytes=left,
+                "ended pods left memory in use that other pods hold; it counts against the limits of their namespace",
+                namespace=tenant, bytes=leftover,
             )  # fmt: skip
 
     async def _remove(self, tenant: str, group: TenantGroup) -> None:
-        emptied = await asyncio.to_thread(group.emptied)
-        if not group.account.expired(asyncio.get_running_loop().time()):
-            return  # somebody came meanwhile
-        try:
-            if emptied:
-                os.rmdir(group.folder)  # here, so that nobody comes meanwhile
-                del self._groups[tenant]
-                return
-        except FileNotFoundError:
-            del self._groups[tenant]
+        empty = await asyncio.to_thread(group.is_empty)
+        now = asyncio.get_running_loop().time()
+        if not group.account.expired(now):
+            return  # a sandbox started meanwhile
+        if not empty:
+            group.account.keep(now)
             return
-        except OSError as error:
-            log.warning("cannot remove a control group", folder=group.folder, error=str(error))
-        group.account.stays(asyncio.get_running_loop().time())
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(group.folder)  # on the event loop: no sandbox can start in between
+        del self._groups[tenant]
 
     async def close(self) -> None:
-        """After the sandboxes. The groups themselves go with their parents."""
+        """Call after all sandboxes have ended. The groups are removed with their parents."""
         for group in self._groups.values():
             if group.timer is not None:
                 group.timer.cancel()
