@@ -15,6 +15,7 @@ from sandpool.local.backends.namespaces.group_readings import number
 from sandpool.local.backends.namespaces.tenant_accounts import SPARE, MemoryLimits
 from sandpool.local.backends.namespaces.tenant_groups import TenantGroup
 from sandpool.local.backends.runtime import Limits, Stdio
+from sandpool.local.errors import NodeError
 from support.sandboxes import Bench, opened, say, shell, until
 
 pytestmark = [
@@ -103,6 +104,15 @@ async def test_what_is_left_takes_from_the_tenant_and_is_said_as_ever(bench: Ben
         assert 149 * MIB < leftover < 160 * MIB
     async with bench.sandbox(limits=limits, tenant="team") as again:
         assert (await say(again, "", argv=("python3", "-S", "-c", EAT.format(70)))).text == "eaten\n"
+
+
+async def test_a_container_that_has_no_room_to_start_says_why(bench: Bench) -> None:
+    async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team") as sandbox, held(bench, "team", 40):
+        group = group_of(bench, "team")
+        new = MemoryLimits(group._used().memory + 64 * 1024, group.account.applied.sockets)
+        group._write(group.account.applied, new)
+        with pytest.raises(NodeError, match=r"'main' ended while it started: out of memory"):
+            await sandbox.start(shell("echo"), Stdio())
 
 
 async def test_who_begins_again_has_the_same_account_as_long_as_something_is_left(bench: Bench) -> None:
