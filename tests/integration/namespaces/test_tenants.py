@@ -44,6 +44,16 @@ def group_of(bench: Bench, tenant: str) -> TenantGroup:
     return bench.runtime._nursery.tenants._groups[tenant]
 
 
+async def at_rest(bench: Bench, tenant: str) -> TenantGroup:
+    """A group whose limit nobody changes but the test."""
+    group = group_of(bench, tenant)
+    if group.settling is not None:
+        await group.settling
+    if group.timer is not None:
+        group.timer.cancel()
+    return group
+
+
 def limit_of(bench: Bench, tenant: str) -> int:
     names = ("memory.limit_in_bytes", "memory.max")
     return next(number(file.read_text()) for name in names if (file := folder_of(bench, tenant) / name).exists())
@@ -94,12 +104,13 @@ async def test_a_tenant_may_use_what_its_living_sandboxes_may(bench: Bench) -> N
 async def test_what_is_left_takes_from_the_tenant_and_is_said_as_ever(bench: Bench) -> None:
     limits = Limits(memory=100 * MIB)
     async with bench.sandbox(limits=limits, tenant="team") as first, held(bench, "team", 150):
-        await asyncio.to_thread(group_of(bench, "team").settle, measure=False)
+        group = await at_rest(bench, "team")
+        await asyncio.to_thread(group.settle, measure=False)
         said = await say(first, "", argv=("python3", "-S", "-c", EAT.format(70)))
         assert (said.ended.oom, said.text) == (True, "")
         async with bench.sandbox(limits=limits, tenant="else") as innocent:
             assert (await say(innocent, "", argv=("python3", "-S", "-c", EAT.format(70)))).text == "eaten\n"
-        leftover = await asyncio.to_thread(group_of(bench, "team").settle, measure=True)
+        leftover = await asyncio.to_thread(group.settle, measure=True)
         assert leftover is not None
         assert 149 * MIB < leftover < 160 * MIB
     async with bench.sandbox(limits=limits, tenant="team") as again:
@@ -108,7 +119,7 @@ async def test_what_is_left_takes_from_the_tenant_and_is_said_as_ever(bench: Ben
 
 async def test_a_container_that_has_no_room_to_start_says_why(bench: Bench) -> None:
     async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team") as sandbox, held(bench, "team", 40):
-        group = group_of(bench, "team")
+        group = await at_rest(bench, "team")
         new = MemoryLimits(group._used().memory + 64 * 1024, group.account.applied.sockets)
         group._write(group.account.applied, new)
         with pytest.raises(NodeError, match=r"'main' ended while it started: out of memory"):
@@ -131,8 +142,9 @@ async def test_what_stays_in_use_is_logged_once(
     monkeypatch.setattr(tenant_accounts, "MEASURE_INTERVAL", 0.0)
     tenants = bench.runtime._nursery.tenants
     async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"), held(bench, "team", 40):
+        group = await at_rest(bench, "team")
         for _ in range(3):
-            await tenants._lower("team", group_of(bench, "team"))
+            await tenants._lower("team", group)
     (record,) = [each for each in caplog.records if "ended pods" in each.getMessage()]
     assert record.keys["namespace"] == "team"  # type: ignore[attr-defined]
     assert 39 * MIB < record.keys["bytes"] < 48 * MIB  # type: ignore[attr-defined]
