@@ -94,6 +94,8 @@ def _taken(group: Path) -> Iterator[str]:
 async def test_a_tenant_may_use_what_its_living_sandboxes_may(bench: Bench) -> None:
     async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"):
         assert limit_of(bench, "team") == most(64)
+        buffers = folder_of(bench, "team") / "memory.kmem.tcp.limit_in_bytes"
+        assert not buffers.exists() or number(buffers.read_text()) == (8 + 1 + 8) * MIB
         async with (
             bench.sandbox(limits=Limits(memory=512 * MIB), tenant="team") as other,
             bench.sandbox(limits=Limits(memory=64 * MIB), tenant="else"),
