@@ -13,8 +13,8 @@ import pytest
 from sandpool.local.backends.namespaces import tenant_accounts
 from sandpool.local.backends.namespaces.group_readings import number
 from sandpool.local.backends.namespaces.tenant_accounts import SPARE, MemoryLimits
-from sandpool.local.backends.namespaces.tenant_groups import TenantGroup
-from sandpool.local.backends.runtime import Limits, Stdio
+from sandpool.local.backends.namespaces.tenant_groups import TenantGroup, unreclaimable
+from sandpool.local.backends.runtime import Limits, Mount, Stdio
 from sandpool.local.errors import NodeError
 from support.sandboxes import Bench, opened, say, shell, until
 
@@ -124,6 +124,26 @@ async def test_what_is_left_takes_from_the_tenant_and_is_said_as_ever(bench: Ben
         assert 149 * MIB < leftover < 160 * MIB
     async with bench.sandbox(limits=limits, tenant="team") as again:
         assert (await say(again, "", argv=("python3", "-S", "-c", EAT.format(70)))).text == "eaten\n"
+
+
+async def test_files_that_the_kernel_keeps_in_memory_go_where_something_else_is_left(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Otherwise they stay: somebody may read them again."""
+    (tmp_path / "volume").mkdir()
+    mount = Mount("/v", tmp_path / "volume")
+    async with bench.sandbox(limits=Limits(memory=512 * MIB), tenant="team") as sandbox:
+        await say(sandbox, "dd if=/dev/zero of=/v/file bs=1M count=100 conv=fsync", mounts=(mount,))
+    group = await at_rest(bench, "team")
+    if unreclaimable(group.version, group.folder) > 50 * MIB:
+        pytest.skip("files of tests are in memory")
+    await asyncio.to_thread(group.settle, measure=True)
+    assert group._used().memory > 100 * MIB
+    async with held(bench, "team", 40):
+        group = await at_rest(bench, "team")
+        await asyncio.to_thread(group.settle, measure=True)
+        assert 40 * MIB < group._used().memory < 80 * MIB
+        assert limit_of(bench, "team") < 112 * MIB
 
 
 async def test_a_container_that_has_no_room_to_start_says_why(bench: Bench) -> None:
