@@ -50,6 +50,7 @@ GVISOR_WITHOUT = {
     "nobody_outlives_the_sandbox": "the machine sees no names of processes: nobody_outlives_its_own_kernel",
     "the_bomb_is_ended_with_its_sandbox": "the machine sees no names of processes: nobody_outlives_its_own_kernel",
     "the_machines_share_of_watches": "its watches are none of the machine's",
+    "memory_of_those_who_have_ended": "sockets in volumes are its own there, and nothing is given through them",
     "links_followed_by_boxd": _NO_BOXD,
     "archives_unpacked_by_boxd": _NO_BOXD,
     "a_race_with_boxd_inside": _NO_BOXD,

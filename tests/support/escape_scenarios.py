@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from support import (
     escape_boxd,
+    escape_held,
     escape_lifetime,
     escape_limits,
     escape_mounts,
@@ -21,6 +22,7 @@ THEMES = (
     escape_limits,
     escape_pools,
     escape_lifetime,
+    escape_held,
     escape_volumes,
     escape_mounts,
     escape_boxd,

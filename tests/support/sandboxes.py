@@ -44,11 +44,14 @@ class Bench:
         return os.geteuid() == 0
 
     @asynccontextmanager
-    async def sandbox(self, *, limits: Limits = Limits(), hostname: str = "box") -> AsyncIterator[NamespaceSandbox]:
+    async def sandbox(
+        self, *, limits: Limits = Limits(), hostname: str = "box", tenant: str = ""
+    ) -> AsyncIterator[NamespaceSandbox]:
         number = next(self._numbers)
         folder = self.folder / f"sandbox-{number}"
         folder.mkdir()
-        sandbox = await self.runtime.create(SandboxPlan(f"pod-{number}", hostname, folder, limits))
+        plan = SandboxPlan(f"pod-{number}", hostname, folder, limits, tenant=tenant)
+        sandbox = await self.runtime.create(plan)
         try:
             yield sandbox
         finally:

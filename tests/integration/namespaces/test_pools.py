@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from sandpool.local.backends.namespaces import disk_bandwidth
 from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
+from sandpool.local.backends.namespaces.server import isolated
 from sandpool.local.backends.runtime import Limits, Stdio
 from support.sandboxes import FOREVER, Bench, opened, script_in, shell
 
@@ -18,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
 RATE = 1 << 20
+CAP_SYS_RESOURCE = 24
 MANY = "50000000"  # open files: nobody else on this machine may notice
 WRITE = """
 python3 -c '
@@ -83,3 +86,12 @@ async def test_one_sandbox_cannot_fill_the_machines_table_of_files(tmp_path: Pat
             assert int(setting.read_text()) == 2**63 - 1
     finally:
         setting.write_text(before)
+
+
+async def test_core_files_go_nowhere_also_where_the_operator_has_none(tmp_path: Path) -> None:
+    """At 0 bytes the kernel starts the program that `kernel.core_pattern` may name; at 1 it does not."""
+    if not int(re.findall(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())[0], 16) >> CAP_SYS_RESOURCE & 1:
+        pytest.skip("root may not raise limits here")
+    entry = ("/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *isolated())
+    async with opened(tmp_path, f"core{os.getpid()}", entry) as bench:
+        assert (await bench.said("grep core /proc/self/limits | tr -s ' '")).text == "Max core file size 1 1 bytes \n"

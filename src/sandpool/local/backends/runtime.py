@@ -78,6 +78,7 @@ class SandboxPlan:
     folder: Path
     limits: Limits = Limits()
     egress_port: int = 3128  # a socket listens on this port of the sandbox's loopback
+    tenant: str = ""  # the pod's namespace: what its ended pods leave in use counts for it; empty: for nobody
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.local.backends.namespaces import cgroups
+from sandpool.local.backends.namespaces.group_readings import Groups
 from sandpool.local.backends.namespaces.hierarchies import Place, locate, parse_membership, parse_mounts
 from sandpool.local.backends.runtime import Bandwidth, Limits
 
@@ -132,20 +133,18 @@ def test_use_is_read_of_both_versions(tmp_path: Path) -> None:
             (folder / "pod" / file.replace("_", ".", 1)).write_text(text)
         return Place(version, str(folder))
 
-    one = cgroups.Cgroups("x")
-    one.places = {
+    one = Groups({
         "memory": place(1, "memory", memory_usage_in_bytes="5000\n", memory_stat="cache 1\ntotal_inactive_file 1000\n",
                         memory_oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
         "cpuacct": place(1, "cpuacct", cpuacct_usage="1500000000\n"),
         "pids": place(1, "pids", pids_current="4\n"),
-    }  # fmt: skip
+    })  # fmt: skip
     assert one.usage("pod") == (1.5, 4000, 4)
     assert one.ooms([f"{one.places['memory'].folder}/pod"]) == 3
-    two = cgroups.Cgroups("x")
     shared = place(2, "all", memory_current="5000\n", memory_stat="inactive_file 4999\n", pids_current="4\n",
                    cpu_stat="usage_usec 2500000\nuser_usec 1\n", memory_events="low 0\noom 1\noom_kill 2\n")  # fmt: skip
-    two.places = dict.fromkeys(("memory", "cpu", "pids", "unified"), shared)
+    two = Groups(dict.fromkeys(("memory", "cpu", "pids", "unified"), shared))
     assert two.usage("pod") == (2.5, 1, 4)
     assert two.ooms([f"{shared.folder}/pod"]) == 2
-    assert cgroups.Cgroups("x").usage("pod") == (None, None, None)
-    assert cgroups.Cgroups("x").ooms(["/x"]) == 0
+    assert Groups({}).usage("pod") == (None, None, None)
+    assert Groups({}).ooms(["/x"]) == 0

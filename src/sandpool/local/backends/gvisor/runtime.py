@@ -45,7 +45,7 @@ class GvisorRuntime:
         self._nursery: Nursery[GvisorSandbox] = Nursery(
             folder, gvisor(installation), ENTRY, ranged=ranged, io_rate=io_rate
         )
-        self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged)
+        self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, self._nursery.tenants, ranged)
         self._runsc: binary.Runsc | None = None
 
     @property

@@ -19,8 +19,10 @@ from sandpool.local.backends.gvisor.keeping import Keeper
 from sandpool.local.backends.namespaces import freezing
 from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
 from sandpool.local.backends.namespaces.forked.frames import Message
+from sandpool.local.backends.namespaces.group_readings import Groups
 from sandpool.local.backends.namespaces.looking import descending, measured
 from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
+from sandpool.local.backends.namespaces.tenant_groups import TenantGroups
 from sandpool.local.backends.runtime import ContainerPlan, Ended, Limits, SandboxPlan, Stdio
 from sandpool.local.errors import NodeError
 
@@ -45,6 +47,7 @@ class Machine:
 
     skeleton: Path
     cgroups: Cgroups
+    tenants: TenantGroups
     ranged: bool
 
 
@@ -75,9 +78,11 @@ class GvisorSandbox:
         return self._keeper
 
     async def open(self) -> None:
-        cgroups = self._machine.cgroups
-        places, limits = cgroups.places, config.around(self.plan.limits, cgroups.io)
-        made = sandbox_groups(places, self.plan.id, limits)
+        places, limits = self._groups.places, config.around(self.plan.limits, self._machine.cgroups.io)
+        made = [
+            *self._machine.tenants.enter(self.plan.tenant, self.plan.id, limits.memory),
+            *sandbox_groups(places, self.plan.id, limits),
+        ]
         own, self._joined = container_groups(places, self.plan.id, KERNEL, Limits())
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
         order = orders.keep(self.plan, self._runsc, ids, self._machine.skeleton, ranged=self._machine.ranged)
@@ -87,6 +92,11 @@ class GvisorSandbox:
             raise NodeError("Gvisor", "the keeper of a sandbox gave an answer that makes no sense")
         self._egress = socket.socket(fileno=files[0])
         self._egress.setblocking(False)
+        self._machine.tenants.begin(self.plan.tenant)
+
+    @property
+    def _groups(self) -> Groups:
+        return self._machine.cgroups.of(self.plan.tenant)
 
     def take_egress(self) -> socket.socket | None:
         egress, self._egress = self._egress, None
@@ -141,7 +151,7 @@ class GvisorSandbox:
         self._living()
 
     def ooms(self) -> int:
-        return self._machine.cgroups.ooms(self._joined)
+        return self._groups.ooms(self._joined)
 
     def _living(self) -> None:
         if not self._keeper.alive:
@@ -166,7 +176,7 @@ class GvisorSandbox:
         """The kernel of the sandbox has ended, and all with it."""
         oom = self.ooms() > self._ooms
         with_all = not oom and not self._server.alive
-        why = lost_by(oom=oom, pids=self._machine.cgroups.refused_processes(self.plan.id) > 0)
+        why = lost_by(oom=oom, pids=self._groups.refused_processes(self.plan.id) > 0)
         for task in list(self._tasks.values()):
             task.finish(Ended(LOST, 9, oom, ALL_LOST if with_all else why, lost=with_all))
 
@@ -201,20 +211,20 @@ class GvisorSandbox:
         """The processes of its kernel; where control groups cannot, that kernel stops what runs on it."""
         if self._keeper.alive and not self._paused:
             before, self._frozen = self._frozen, True
-            if not await freezing.freeze(self._machine.cgroups, self.plan.id, freezing.MOMENT) and not before:
+            if not await freezing.freeze(self._groups, self.plan.id, freezing.MOMENT) and not before:
                 await self._command("pause", config.ROOT)
 
     async def thaw(self) -> None:
         if self._frozen:
             self._frozen = False
-            if not await freezing.thaw(self._machine.cgroups, self.plan.id) and not self._paused:
+            if not await freezing.thaw(self._groups, self.plan.id) and not self._paused:
                 await self._command("resume", config.ROOT)
 
     async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
         return await measured(await self._runtime.living_server(), folders)
 
     async def processes(self) -> Collection[int]:
-        members = self._machine.cgroups.members(self.plan.id)
+        members = self._groups.members(self.plan.id)
         return members if members is not None else descending([self._keeper.pid])
 
     async def stats(self) -> Stats:
@@ -225,7 +235,7 @@ class GvisorSandbox:
             raise NodeError("Timeout", f"the sandbox {self.plan.id} gave no answer for {ANSWER:.0f} s") from None
 
     async def _stats(self) -> Stats:
-        seconds, memory, _ = self._machine.cgroups.usage(self.plan.id)
+        seconds, memory, _ = self._groups.usage(self.plan.id)
         if seconds is None:
             message, files = await self._keeper.ask({"do": "usage"})
             close(files)
@@ -245,17 +255,18 @@ class GvisorSandbox:
     async def destroy(self) -> None:
         """Repeated, it goes on where it failed."""
         with contextlib.suppress(NodeError):
-            await freezing.thaw(self._machine.cgroups, self.plan.id)
+            await freezing.thaw(self._groups, self.plan.id)
         await self._keeper.end()
         if self._egress is not None:
             self._egress.close()
             self._egress = None
-        made = sandbox_groups(self._machine.cgroups.places, self.plan.id, Limits())
+        made = sandbox_groups(self._groups.places, self.plan.id, Limits())
         order: Message = {
             "do": "remove", "cgroups": [path for path, _ in made], "folder": str(self.plan.folder), "itself": False,
         }  # fmt: skip
         server = await self._runtime.living_server()
         await server.once(order, patience=None)
+        self._machine.tenants.leave(self.plan.tenant, self.plan.id)
         self._runtime.forget(self)
 
 

@@ -18,8 +18,8 @@ from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.processes import descendants, listed
 from sandpool.local.backends.namespaces.forked.removal import remove_cgroups
 from sandpool.local.backends.namespaces.group_journal import GroupJournal, ours, remove_empty
+from sandpool.local.backends.namespaces.group_readings import Groups
 from sandpool.local.backends.namespaces.hierarchies import (
-    ACCOUNTING,
     IO,
     UNIFIED,
     Place,
@@ -36,6 +36,7 @@ LEAST_QUOTA = 1_000
 SOCKETS = "memory.kmem.tcp.limit_in_bytes"
 SOCKET_PART, LEAST_SOCKET_BYTES, DEFAULT_SOCKET_BYTES = 8, 8 << 20, 256 << 20
 ASIDE = "-main"
+TENANT = "tenant-"
 
 
 def settings(version: int, controller: str, limits: Limits) -> list[Setting]:
@@ -95,6 +96,28 @@ def handed_down(here: Mapping[str, Place]) -> list[Setting]:
     return [("cgroup.subtree_control", " ".join(names), True)] if names else []
 
 
+def places_of(places: Mapping[str, Place], tenant: str) -> dict[str, Place]:
+    """The parents of a tenant's sandboxes. On the hierarchy that counts memory it is a group of the tenant's own; on others there
+    is nothing to be counted for a tenant. Sandboxes of nobody, as those of a probe, have none."""
+    memory = places.get("memory")
+    if memory is None or not tenant:
+        return dict(places)
+    own = f"{memory.folder}/{TENANT}{tenant}"
+    return {
+        name: Place(place.version, own) if place.folder == memory.folder else place for name, place in places.items()
+    }
+
+
+def tenant_group(places: Mapping[str, Place], tenant: str) -> Group | None:
+    """The group in which memory is counted for a tenant, as it is made; its limits follow."""
+    memory = places_of(places, tenant).get("memory") if tenant else None
+    if memory is None:
+        return None
+    here = {name: place for name, place in places_of(places, tenant).items() if place.folder == memory.folder}
+    counted: list[Setting] = [("memory.use_hierarchy", "1", False)] if memory.version == 1 else []  # before Linux 5.11
+    return memory.folder, [*counted, *handed_down(here)]
+
+
 def sandbox_groups(places: Mapping[str, Place], sandbox: str, limits: Limits) -> list[Group]:
     """One group on each hierarchy, with the limits of all its controllers."""
     return [
@@ -132,18 +155,6 @@ def _all_settings(here: Mapping[str, Place], limits: Limits) -> list[Setting]:
     return [setting for name, place in here.items() for setting in settings(place.version, name, limits)]
 
 
-def number(text: str) -> int:
-    return int(text) if text.strip().isdigit() else 0
-
-
-def keyed(text: str, key: str) -> int:
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        if name == key:
-            return number(value)
-    return 0
-
-
 def step_aside(folder: str, leaf: str) -> None:
     """Moves this process and its own out of a group, if nobody else is in it."""
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
@@ -163,8 +174,8 @@ def step_aside(folder: str, leaf: str) -> None:
 
 @dataclass(slots=True)
 class Cgroups:
-    """The groups of one installation. `places` are the parents of its sandboxes' groups, by controller; `journal` is where they are
-    written down for those who come after this process."""
+    """The groups of one installation. `places` are the parents of its sandboxes' and tenants' groups, by controller; `journal` is
+    where they are written down for those who come after this process."""
 
     name: str
     journal: GroupJournal | None = None
@@ -309,55 +320,9 @@ class Cgroups:
                     with contextlib.suppress(OSError):
                         write(f"{place.folder}/{file}", value)
 
+    def of(self, tenant: str) -> Groups:
+        return Groups(places_of(self.places, tenant))
+
     def close(self) -> None:
         remove_cgroups(list(dict.fromkeys(place.folder for place in self.places.values())))
         self.places = {}
-
-    def ooms(self, joined: Sequence[str]) -> int:
-        """How many processes of a container, by the groups that it is in, were ended because memory was used up."""
-        place = self.places.get("memory")
-        group = next((path for path in joined if place and path.startswith(f"{place.folder}/")), None)
-        if place is None or group is None:
-            return 0
-        return keyed(read(f"{group}/{'memory.oom_control' if place.version == 1 else 'memory.events'}"), "oom_kill")
-
-    def refused_processes(self, group: str) -> int:
-        """How often a process of a group could not be started because there were too many."""
-        place = self.places.get("pids")
-        return keyed(read(f"{place.folder}/{group}/pids.events"), "max") if place else 0
-
-    def members(self, group: str) -> set[int] | None:
-        """The processes of a group and of those in it; None where there are no groups."""
-        place = self.places.get("pids") or next(iter(self.places.values()), None)
-        if place is None:
-            return None
-        found: set[int] = set()
-        for folder, _, _ in os.walk(f"{place.folder}/{group}"):
-            found |= {int(pid) for pid in read(f"{folder}/cgroup.procs").split() if pid.isdigit()}
-        return found - {0}
-
-    def usage(self, group: str) -> tuple[float | None, int | None, int | None]:
-        """Seconds, bytes and processes of a group; None where nobody counts."""
-        return self._seconds(group), self._memory(group), self._processes(group)
-
-    def _seconds(self, group: str) -> float | None:
-        if place := self.places.get(UNIFIED):
-            return keyed(read(f"{place.folder}/{group}/cpu.stat"), "usage_usec") / 1e6
-        if place := self.places.get(ACCOUNTING):
-            return number(read(f"{place.folder}/{group}/cpuacct.usage")) / 1e9
-        return None
-
-    def _memory(self, group: str) -> int | None:
-        if (place := self.places.get("memory")) is None:
-            return None
-        files = (
-            ("memory.usage_in_bytes", "total_inactive_file")
-            if place.version == 1
-            else ("memory.current", "inactive_file")
-        )
-        folder = f"{place.folder}/{group}"
-        return max(0, number(read(f"{folder}/{files[0]}")) - keyed(read(f"{folder}/memory.stat"), files[1]))
-
-    def _processes(self, group: str) -> int | None:
-        place = self.places.get("pids")
-        return number(read(f"{place.folder}/{group}/pids.current")) if place else None

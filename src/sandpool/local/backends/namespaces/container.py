@@ -23,6 +23,7 @@ from sandpool.local.errors import NodeError
 PATIENCE = 60.0
 ANSWER = 10.0  # seconds for what a container's init does by itself
 LOST = 137
+FULL = ": out of memory. Raise its memory limit, or delete pods of its namespace that hold memory of ended ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +320,9 @@ class NamespaceContainer(Command):
             ended = Ended(LOST, 9, oom, "out of memory" if oom else why.message, lost=why.with_all and not oom)
         if not self._started.done():
             self._started.set_exception(
-                NodeError("CreateContainerError", f"container {self.name!r} ended while it started")
+                NodeError(
+                    "CreateContainerError", f"container {self.name!r} ended while it started{FULL if oom else ''}"
+                )
             )
             self._started.exception()
         for answer in self._answers.values():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.local.backends.namespaces.cgroups import Cgroups, keyed
 from sandpool.local.backends.namespaces.forked.cgroup_files import read, write
+from sandpool.local.backends.namespaces.group_readings import Groups, keyed
 from sandpool.local.backends.namespaces.hierarchies import FREEZER, UNIFIED
 from sandpool.local.errors import NodeError
 
@@ -16,17 +16,17 @@ know how much has been written looks meanwhile."""
 PAUSE = 0.001
 
 
-async def freeze(cgroups: Cgroups, group: str, patience: float = PATIENCE) -> bool:
+async def freeze(groups: Groups, group: str, patience: float = PATIENCE) -> bool:
     """False: this machine cannot."""
-    return await _set(cgroups, group, patience, frozen=True)
+    return await _set(groups, group, patience, frozen=True)
 
 
-async def thaw(cgroups: Cgroups, group: str) -> bool:
-    return await _set(cgroups, group, PATIENCE, frozen=False)
+async def thaw(groups: Groups, group: str) -> bool:
+    return await _set(groups, group, PATIENCE, frozen=False)
 
 
-async def _set(cgroups: Cgroups, group: str, patience: float, *, frozen: bool) -> bool:
-    place = cgroups.places.get(UNIFIED) or cgroups.places.get(FREEZER)
+async def _set(groups: Groups, group: str, patience: float, *, frozen: bool) -> bool:
+    place = groups.places.get(UNIFIED) or groups.places.get(FREEZER)
     if place is None:
         return False
     folder = f"{place.folder}/{group}"

@@ -17,6 +17,7 @@ from sandpool.local.backends.namespaces.hierarchies import IO
 from sandpool.local.backends.namespaces.host import make_skeleton
 from sandpool.local.backends.namespaces.server import ForkServer
 from sandpool.local.backends.namespaces.slots import Slots
+from sandpool.local.backends.namespaces.tenant_groups import TenantGroups
 from sandpool.local.backends.runtime import Bandwidth, Limits
 from sandpool.local.errors import NodeError
 from sandpool.loop import descriptors
@@ -54,6 +55,7 @@ class Nursery(Generic[S]):
         self._whole = whole
         self.skeleton = folder / "host"
         self.cgroups = groups_of(installation, folder)
+        self.tenants = TenantGroups(self.cgroups)
         self._slots = Slots(installation)
         self._ranged = ranged
         self._entry = entry
@@ -118,6 +120,7 @@ class Nursery(Generic[S]):
         if self._server is not None:
             await self._server.close()  # and with it all processes, whatever went wrong before
             self._server = None
+        await self.tenants.close()
         try:
             self.cgroups.close()
         except Refused as refused:

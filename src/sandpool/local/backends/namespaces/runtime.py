@@ -42,7 +42,9 @@ class NamespacesRuntime:
         )
         counts = counts_processes(platform.release())
         quotas = {} if ranged else shares.of_one_sandbox(shares.of_this_user())
-        self._machine = Machine(self._nursery.skeleton, self._nursery.cgroups, ranged, counts, quotas)
+        self._machine = Machine(
+            self._nursery.skeleton, self._nursery.cgroups, self._nursery.tenants, ranged, counts, quotas
+        )
 
     @property
     def name(self) -> str:

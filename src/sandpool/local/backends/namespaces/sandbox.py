@@ -18,8 +18,10 @@ from sandpool.local.backends.namespaces import freezing, orders
 from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
 from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked.frames import Message
+from sandpool.local.backends.namespaces.group_readings import Groups
 from sandpool.local.backends.namespaces.looking import descending, measured
 from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
+from sandpool.local.backends.namespaces.tenant_groups import TenantGroups
 from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.local.errors import NodeError
 from sandpool.loop import descriptors
@@ -43,6 +45,7 @@ class Machine:
 
     skeleton: Path
     cgroups: Cgroups
+    tenants: TenantGroups
     ranged: bool
     count_processes: bool  # whether the kernel counts processes per user namespace
     quotas: dict[str, int] = field(default_factory=dict)  # of one sandbox, of what its user has
@@ -87,9 +90,11 @@ class NamespaceSandbox:
 
     async def open(self) -> None:
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
-        made = sandbox_groups(
-            self._machine.cgroups.places, self.plan.id, orders.with_defaults(self.plan.limits, self._machine.cgroups.io)
-        )
+        limits = orders.with_defaults(self.plan.limits, self._machine.cgroups.io)
+        made = [
+            *self._machine.tenants.enter(self.plan.tenant, self.plan.id, limits.memory),
+            *sandbox_groups(self._groups.places, self.plan.id, limits),
+        ]
         files = await self._server.once(orders.share(self.plan, ids, made, self._machine.quotas))
         if len(files) != 5:
             close(files)
@@ -97,6 +102,11 @@ class NamespaceSandbox:
         self._shared = Shared(*files[:4])
         self._egress = socket.socket(fileno=files[4])
         self._egress.setblocking(False)
+        self._machine.tenants.begin(self.plan.tenant)
+
+    @property
+    def _groups(self) -> Groups:
+        return self._machine.cgroups.of(self.plan.tenant)
 
     def take_egress(self) -> socket.socket | None:
         egress, self._egress = self._egress, None
@@ -107,9 +117,9 @@ class NamespaceSandbox:
         self._living()
         await self._hold(plan)
         shared = self._living()  # again: it may have been destroyed meanwhile, and its files be others by now
-        cgroups = self._machine.cgroups
+        groups = self._groups
         own, joined = container_groups(
-            cgroups.places, self.plan.id, plan.name, orders.stricter(plan.limits, self.plan.limits)
+            groups.places, self.plan.id, plan.name, orders.stricter(plan.limits, self.plan.limits)
         )
         order = orders.container(plan, stdio, self.plan, self._machine.skeleton, self._volumes) | {
             "base": self.base,
@@ -118,11 +128,11 @@ class NamespaceSandbox:
             "own_cgroups": own,
             "cgroups": joined,
             "rlimits": orders.rlimits(
-                plan.limits, self.plan.limits, frozenset(cgroups.places), count_processes=self._machine.count_processes,
+                plan.limits, self.plan.limits, frozenset(groups.places), count_processes=self._machine.count_processes,
                 most_files=orders.most_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0], ranged=self._machine.ranged),
             ),
         }  # fmt: skip
-        container = NamespaceContainer(plan.name, self._server.worker(), lambda: cgroups.ooms(joined), self._why_lost)
+        container = NamespaceContainer(plan.name, self._server.worker(), lambda: groups.ooms(joined), self._why_lost)
         self._containers = [each for each in self._containers if not each.ended.done()]
         order["terminals"] = container.terminals = orders.terminals(each.terminals for each in self._containers)
         self._containers.append(container)
@@ -217,12 +227,12 @@ class NamespaceSandbox:
         if not self._paused:
             self._living()
             self._show_paused(paused=True)
-            if not await freezing.freeze(self._machine.cgroups, self.plan.id):
+            if not await freezing.freeze(self._groups, self.plan.id):
                 await self._signal_all(signal.SIGSTOP)
 
     async def resume(self) -> None:
         if self._paused:
-            if not self._frozen and not await freezing.thaw(self._machine.cgroups, self.plan.id):
+            if not self._frozen and not await freezing.thaw(self._groups, self.plan.id):
                 await self._signal_all(signal.SIGCONT)
             self._show_paused(paused=False)
 
@@ -239,13 +249,13 @@ class NamespaceSandbox:
     async def freeze(self) -> None:
         if self._shared is not None and not self._paused:
             self._frozen = True  # also if it is not yet: who asks again hears whether it is by then
-            if not await freezing.freeze(self._machine.cgroups, self.plan.id, freezing.MOMENT):
+            if not await freezing.freeze(self._groups, self.plan.id, freezing.MOMENT):
                 await self._signal_all(signal.SIGSTOP)
 
     async def thaw(self) -> None:
         if self._frozen:
             self._frozen = False
-            if not self._paused and not await freezing.thaw(self._machine.cgroups, self.plan.id):
+            if not self._paused and not await freezing.thaw(self._groups, self.plan.id):
                 await self._signal_all(signal.SIGCONT)
 
     async def measure(self, folders: Sequence[Path]) -> list[tuple[int, int]]:
@@ -253,11 +263,11 @@ class NamespaceSandbox:
         return await measured(await self._around.living_server(), folders)
 
     async def processes(self) -> Collection[int]:
-        members = self._machine.cgroups.members(self.plan.id)
+        members = self._groups.members(self.plan.id)
         return members if members is not None else descending(each.pid for each in self._containers)
 
     async def stats(self) -> Stats:
-        seconds, memory, count = self._machine.cgroups.usage(self.plan.id)
+        seconds, memory, count = self._groups.usage(self.plan.id)
         living = [each for each in self._containers if not each.ended.done()]
         if seconds is None or memory is None or count is None:
             used = [await each.usage() for each in living]
@@ -279,7 +289,7 @@ class NamespaceSandbox:
         for each in self._containers:
             each.doom()  # before they are thawed: one that was stopped because it wrote too much writes no more
         with contextlib.suppress(NodeError):
-            await freezing.thaw(self._machine.cgroups, self.plan.id)
+            await freezing.thaw(self._groups, self.plan.id)
         await asyncio.gather(*(each.end() for each in self._containers))
         self._containers.clear()
         if self._egress is not None:
@@ -294,8 +304,9 @@ class NamespaceSandbox:
         if self._shared is not None:
             close(self._shared.files)
             self._shared = None
-        made = sandbox_groups(self._machine.cgroups.places, self.plan.id, Limits())
+        made = sandbox_groups(self._groups.places, self.plan.id, Limits())
         paths = [path for path, _ in made]
         order: Message = {"do": "remove", "cgroups": paths, "folder": str(self.plan.folder), "itself": False}
         server = await self._around.living_server()  # another one, if the sandbox's own has died
         await server.once(order, patience=None)
+        self._machine.tenants.leave(self.plan.tenant, self.plan.id)

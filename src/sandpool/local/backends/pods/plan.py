@@ -24,6 +24,7 @@ def sandbox_plan(workload: Workload, folder: Path, options: PodsOptions) -> Sand
         folder,
         pod_limits(workload.spec, options.pids),
         options.egress_port,
+        workload.key.namespace,
     )
 
 

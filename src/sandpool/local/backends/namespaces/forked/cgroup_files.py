@@ -32,8 +32,8 @@ def join(paths: Sequence[str]) -> None:
             write(f"{path}/cgroup.procs", "0")
 
 
-def write(path: str, value: str) -> None:
-    file = os.open(path, os.O_WRONLY)
+def write(path: str, value: str, flags: int = 0) -> None:
+    file = os.open(path, os.O_WRONLY | flags)
     try:
         os.write(file, value.encode())
     finally:

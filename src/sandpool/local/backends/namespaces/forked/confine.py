@@ -5,6 +5,7 @@ Everything here is inherited by all that the process starts, and none of it can 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -60,11 +61,16 @@ def landlock() -> None:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """rlimits by name, never above what this process itself may have."""
+    """rlimits by name, never above what this process itself may have. That of core files is the exception, where we are allowed to: at 0,
+    which an operator may have chosen for us, the kernel would hand crashes to a program of the machine."""
     for name, wanted in limits.items():
         number = getattr(resource, f"RLIMIT_{name}")
         _, most = resource.getrlimit(number)
         value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        if name == "CORE" and value < wanted:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(number, (wanted, wanted))
+                continue
         resource.setrlimit(number, (value, value))
 
 
