@@ -61,7 +61,7 @@ _PULLS = ("ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspect
 
 def started_news(pod: NodePod, before: Running | None, after: Running | None, pace: Pace) -> list[News]:
     """What happened to its containers since."""
-    if after is None or before is after:
+    if after is None or before is after or after.reclaimed:
         return []
     was = {container.name: container for container in (*before.init, *before.containers)} if before is not None else {}
     found: list[News] = []
