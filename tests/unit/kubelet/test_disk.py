@@ -52,7 +52,9 @@ def test_an_evicted_pod_has_failed_whatever_is_left_of_it() -> None:
 def test_it_is_not_started_again() -> None:
     over = pod({**runs().status, "phase": "Failed", "reason": "Evicted"})
     assert plan_pod(PodView(over, None, evicted=WHY), Pace(), NOW) == Plan()
-    (step,) = plan_pod(PodView(over, None), Pace(), NOW).steps  # by another process: what is left of it goes, nothing starts
+    (step,) = plan_pod(
+        PodView(over, None), Pace(), NOW
+    ).steps  # by another process: what is left of it goes, nothing starts
     assert isinstance(step, Reclaim)
 
 

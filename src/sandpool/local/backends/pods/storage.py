@@ -39,7 +39,7 @@ class PodStorage:
         self._clock = clock
         self.uid: Uid = pod.workload.uid
         self.limits = storage_limits(pod.workload)
-        self._logs_only = False
+        self.over = False
         self.began_empty = pod.workload.was is None
         self._last = Used()
         self._unstopped = False
@@ -48,7 +48,7 @@ class PodStorage:
 
     async def measure(self, *, thorough: bool) -> Used:
         pod = self._pod
-        if not pod.room.made or self._logs_only:
+        if not pod.room.made or self.over:
             return self._last  # nothing runs that could write
         sandbox, folder = pod.room.there(), pod.room.folder
         layers = await pod.threads.run(partial(layer_folders, folder.path, tuple(pod.slots)))
@@ -67,7 +67,7 @@ class PodStorage:
         unnamed = await self._hidden(sandbox, folder.path)
         images = await pod.threads.run(partial(self._images, volumes))
         besides = await self._hidden_in_claims(sandbox, folder.path) if thorough else 0
-        if self._logs_only:  # by now
+        if self.over:  # by now
             return self._last
         self._last = Used(
             {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
@@ -81,11 +81,12 @@ class PodStorage:
         return self._last
 
     async def keep_logs(self) -> None:
-        """The pod is over and nothing else is left. It has no limits any more, and nothing is set aside for it: where room is short, it
-        is among the first to go."""
-        pod, self._logs_only, self.limits = self._pod, True, Limits()
+        """Nothing else is left. What limits a pod that runs means nothing for them."""
+        pod, self.over, self.limits = self._pod, True, Limits()
         logs = await pod.threads.run(partial(log_sizes, pod.room.folder.path / LOGS, tuple(pod.slots)))
-        self._last = Used({name: size for name, (size, _) in logs.items()}, inodes=sum(found for _, found in logs.values()))
+        self._last = Used(
+            {name: size for name, (size, _) in logs.items()}, inodes=sum(found for _, found in logs.values())
+        )
 
     async def _outrun(self, sandbox: Sandbox, walk: asyncio.Future[list[tuple[int, int]]]) -> bool:
         """Whether a pod that does not stop, because it is in the middle of calls that write gigabytes, has written more than it may
