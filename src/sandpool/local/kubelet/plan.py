@@ -171,8 +171,10 @@ def _leave(view: PodView, pod: NodePod, now: datetime) -> Plan:
 
 def _over(view: PodView, pod: NodePod, now: datetime) -> Plan:
     """The phase that is stored decides, and nothing else: quotas stop counting a pod by it, and after a restart it is what is known."""
-    reclaimed = view.seen.reclaimed if view.seen is not None else bool(view.evicted)  # with its logs, then
-    return Plan() if reclaimed else Plan((Reclaim(remains_of(pod, view.node, now)),))
+    if view.seen is None:
+        gone = bool(view.evicted)  # with its logs
+        return Plan() if gone else Plan((Reclaim(remains_of(pod, view.node, now)),))
+    return Plan() if view.seen.reclaimed else Plan((Reclaim(remains_of(pod, view.node, None)),))
 
 
 def _start(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
@@ -255,9 +257,10 @@ def workload_of(pod: NodePod, node: NodeFacts | None, lost_at: datetime | None =
     return Workload(meta.uid, meta.key, _spec_of(pod, node), meta.annotations, was)
 
 
-def remains_of(pod: NodePod, node: NodeFacts | None, now: datetime) -> Workload:
-    """What is kept of a pod that is over: how each container ended, for whoever asks for its logs."""
-    meta, was = pod.metadata, all_lost(last_known(pod), now)
+def remains_of(pod: NodePod, node: NodeFacts | None, lost_at: datetime | None) -> Workload:
+    """A pod that is over. `lost_at`: an earlier process ran it, and only the API knows how each container ended."""
+    meta = pod.metadata
+    was = None if lost_at is None else all_lost(last_known(pod), lost_at)
     return Workload(meta.uid, meta.key, _spec_of(pod, node), meta.annotations, was)
 
 
