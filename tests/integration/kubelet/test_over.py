@@ -79,6 +79,7 @@ async def test_pods_that_filled_their_volumes_and_succeeded_use_no_memory_and_no
     for number in range(MANY):
         assert await mounting.log(f"p{number}") == "filled\n"
         await mounting.gone(f"p{number}")
+    await mounting.clear()
     assert files(mounting.folder / "pods") == []
 
 
@@ -92,6 +93,7 @@ async def test_after_a_restart_only_its_logs_are_there(node: PodsNode) -> None:
         await node.restart()
     await seen(node, reclaimed)
     await node.gone()
+    await node.clear()
     assert files(node.folder / "pods") == []
 
 
