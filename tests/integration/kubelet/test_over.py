@@ -31,11 +31,7 @@ async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield found
 
 
-@pytest.fixture
-async def mounting(tmp_path: Path) -> AsyncIterator[PodsNode]:
-    await _works("namespaces", tmp_path)
-    async with a_pods_node("namespaces", tmp_path) as found:
-        yield found
+MOUNTING = pytest.mark.parametrize("node", ["namespaces"], indirect=True)
 
 
 async def seen(node: PodsNode, condition: Callable[[Running | None], bool], name: str = "p") -> Running | None:
@@ -58,7 +54,8 @@ def files(folder: Path) -> list[Path]:
     return [Path(place, name) for place, _, names in walks for name in names]
 
 
-async def test_pods_that_filled_their_volumes_and_succeeded_use_no_memory_and_no_disk(mounting: PodsNode) -> None:
+@MOUNTING
+async def test_pods_that_filled_their_volumes_and_succeeded_use_no_memory_and_no_disk(node: PodsNode) -> None:
     volumes = [
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(2 * EACH)}},
         {"name": "disk", "emptyDir": {}},
@@ -70,20 +67,20 @@ async def test_pods_that_filled_their_volumes_and_succeeded_use_no_memory_and_no
     for number in range(MANY):
         name = f"p{number}"
         main = running(fill, volumeMounts=mounts)
-        await mounting.create(a_pod(name, containers=[main], volumes=volumes, restartPolicy="Never"))
-        pod = await mounting.until(over, name)
-        assert pod["status"]["phase"] == "Succeeded", await mounting.log(name)
+        await node.create(a_pod(name, containers=[main], volumes=volumes, restartPolicy="Never"))
+        pod = await node.until(over, name)
+        assert pod["status"]["phase"] == "Succeeded", await node.log(name)
         uids.append(Uid(pod["metadata"]["uid"]))
     async with asyncio.timeout(WAIT):
-        while [uid for uid in uids if (await mounting.backend.stats(uid)).memory_bytes]:
+        while [uid for uid in uids if (await node.backend.stats(uid)).memory_bytes]:
             await asyncio.sleep(0.01)
-        while [path for path in files(mounting.folder) if path.suffix != ".log"]:
+        while [path for path in files(node.folder) if path.suffix != ".log"]:
             await asyncio.sleep(0.01)
     for number in range(MANY):
-        assert await mounting.log(f"p{number}") == "filled\n"
-        await mounting.gone(f"p{number}")
-    await mounting.clear()
-    assert files(mounting.folder) == []
+        assert await node.log(f"p{number}") == "filled\n"
+        await node.gone(f"p{number}")
+    await node.clear()
+    assert files(node.folder) == []
 
 
 async def test_after_a_restart_only_its_logs_are_there(node: PodsNode) -> None:
@@ -156,20 +153,21 @@ async def test_a_pod_that_somebody_declares_to_be_over_is(node: PodsNode) -> Non
     await node.gone()
 
 
-async def test_a_claim_is_not_in_use_any_more(mounting: PodsNode) -> None:
+@MOUNTING
+async def test_a_claim_is_not_in_use_any_more(node: PodsNode) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
-    await mounting.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": spec}, "default")
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": spec}, "default")
     fields: dict[str, Any] = {
         "containers": [running("echo kept > /data/file", volumeMounts=[{"name": "v", "mountPath": "/data"}])],
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
         "restartPolicy": "Never",
     }
-    await mounting.create(a_pod(**fields))
-    await mounting.until(over)
-    await seen(mounting, reclaimed)
-    (kept,) = [path for path in files(mounting.folder) if path.suffix != ".log"]
+    await node.create(a_pod(**fields))
+    await node.until(over)
+    await seen(node, reclaimed)
+    (kept,) = [path for path in files(node.folder) if path.suffix != ".log"]
     assert kept.read_text() == "kept\n"
-    await mounting.api.delete(PERSISTENT_VOLUME_CLAIMS, "data", "default")
+    await node.api.delete(PERSISTENT_VOLUME_CLAIMS, "data", "default")
     async with asyncio.timeout(WAIT):
-        while await mounting.volumes.claims():
+        while await node.volumes.claims():
             await asyncio.sleep(0.01)
