@@ -51,6 +51,13 @@ async def live(runtime: Runtime, folder: Path) -> None:
         await until(stays, Started)
         await until(ends, Exit)
         assert b"".join([text async for text in backend.logs(ends.uid, "main")]) == b"over\n"
+        await backend.reclaim(ends)
+        while (seen := backend.look(ends.uid)) is None or not seen.reclaimed:
+            news.clear()
+            await news.wait()
+        assert b"".join([text async for text in backend.logs(ends.uid, "main")]) == b"over\n"
+        kept = [path.suffix for path in (folder / "pods" / ends.uid).rglob("*") if not path.is_dir()]
+        assert kept == [".log"], kept
         streams = TestStreams(b"words")
         assert (await backend.exec(stays.uid, "main", Command(("cat",)), streams)).code == 0
         assert streams.text == b"words"
