@@ -17,6 +17,7 @@ from sandpool.assembly.installation.rules import LEASE
 from sandpool.assembly.lifetimes import first_error
 from sandpool.assembly.pages import Address
 from sandpool.assembly.preflight import CannotStart
+from sandpool.assembly.server_tls import ServerTls
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.loop.lease import Terms
@@ -124,6 +125,15 @@ async def test_of_two_one_leads_and_both_are_ready(tmp_path: Path) -> None:
             first.stop.set()
             await until(second.leads)
         assert second.filled == 1
+
+
+async def test_metrics_over_https(tmp_path: Path) -> None:
+    async with local_server(tmp_path) as server, a_manager(server, metrics_tls=ServerTls()) as manager:
+        url = f"https://{manager.metrics}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+            assert answer.status == 200
+            assert "sandpool_leader" in await answer.text()
+        assert await manager.page(manager.health, "/healthz") == (200, "ok\n"), "a kubelet asks without TLS"
 
 
 async def test_only_the_namespaces_that_are_watched(tmp_path: Path) -> None:
