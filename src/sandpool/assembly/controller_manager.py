@@ -44,6 +44,7 @@ from sandpool.loop.clock import Clock, SystemClock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.lease import Elector, Terms
 from sandpool.loop.manager import Deadlines, Manager
+from sandpool.loop.outage import Outage
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics
 from sandpool.telemetry.story import Story
@@ -111,9 +112,11 @@ async def serve(
 ) -> None:
     """Runs until `stop`. Whatever part fails ends all of it, with that part's error. `env` is for credential plugins. `filled` is
     called once, when all caches are: what they hold will stay."""
-    clock, telling = SystemClock(), Telling(tracer=tracer)
+    clock = SystemClock()
+    outage = Outage(clock.monotonic)
+    telling = Telling(tracer=tracer, outage=outage)
     telling.metrics.show_process()
-    async with _connected(config, options, clock, telling.metrics, env) as apis:
+    async with _summed_up(outage), _connected(config, options, clock, telling.metrics, env) as apis:
         elector = _elector(options, config, apis, clock, telling.metrics)
         recorder = _recorder(apis.work, clock, telling.metrics) if options.events else None
         if recorder is not None:
@@ -137,6 +140,15 @@ async def serve(
             log.info("starting", server=config.cluster.server, namespaces=",".join(options.namespaces) or "all")
             async with _told(recorder), beside(garbage=_collected(made, clock, filled)):
                 await Manager(made.parts, Deadlines(drained=DRAINED)).run(stop)
+
+
+@asynccontextmanager
+async def _summed_up(outage: Outage) -> AsyncIterator[None]:
+    """A process that ends because of an outage says how much failed."""
+    try:
+        yield
+    finally:
+        outage.end()
 
 
 async def _collected(made: Scoped, clock: Clock, filled: Callable[[], object]) -> None:
