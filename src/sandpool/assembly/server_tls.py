@@ -30,7 +30,7 @@ class ServerTls:
 
 
 class SelfSigned:
-    """A certificate for whom it is enough that nobody listens: clients cannot know it, and do not check it. It is kept in memory only."""
+    """A self-signed certificate, in memory only: nobody can listen, but clients cannot check whom they talk to."""
 
     def __init__(self, clock: Clock, terms: TlsTerms) -> None:
         self.context = server_context(terms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -197,6 +198,27 @@ async def test_it_ends_when_the_lease_cannot_be_renewed(tmp_path: Path) -> None:
             await until(made.leads)
             await server.server.stop()
             await run
+
+
+async def test_a_server_that_goes_away_is_a_line_and_a_sum(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever was under way: no traceback for any of it."""
+    async with local_server(tmp_path) as server:
+        made = Manager(server, elect=True)
+        with caplog.at_level(logging.INFO, "sandpool"):
+            async with asyncio.TaskGroup() as group:
+                run = group.create_task(_lost(made))
+                await until(made.leads)
+                for number in range(30):
+                    await sandbox(server, "default", f"box-{number}")
+                await server.server.stop()
+                await run
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    ours = [record for record in caplog.records if record.name == "sandpool.loop.outage"]
+    first, *_, last = ours
+    assert first.getMessage() == "calls to the API server fail"
+    assert last.getMessage() == "calls to the API server failed"
+    assert last.keys["failures"] >= 1  # type: ignore[attr-defined]
+    assert len(ours) <= 4
 
 
 async def _lost(made: Manager) -> None:

@@ -74,8 +74,8 @@ def _service(settings: Settings) -> dict[str, Any]:
 
 
 def _network_policy(settings: Settings) -> dict[str, Any]:
-    """In: requests, and what probes and Prometheus read. Out: sandboxes, names, and the ports that API servers have. Whoever finds a
-    way into the router gets no further into the cluster."""
+    """In: requests, and what probes and Prometheus read. Out: sandboxes, DNS, and the ports that API servers listen on, since their
+    addresses differ from cluster to cluster."""
     sandboxes = {"key": SANDBOX_NAME_HASH, "operator": "Exists"}
     return {
         "apiVersion": "networking.k8s.io/v1",
