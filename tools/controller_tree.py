@@ -1,6 +1,6 @@
 """Makes the files of the controller's image in a folder: the pinned requirements and our wheel, and nothing else.
 
-    python tools/controller_tree.py DIR [--python-version 3.13] [--wheel FILE]
+    python tools/controller_tree.py DIR [--python-version 3.13] [--architecture arm64] [--wheel FILE]
 
 It is what deploy/images/controller.Containerfile puts on top of its base image, made without a container engine. The wheel is
 built from this checkout unless one is given. The same inputs make the same files.
@@ -18,6 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PLACE = "opt/sandpool/lib"
 """Where the image has it; PYTHONPATH says so."""
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Of each kind of image, what Python calls it."""
+PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
+"""Wheels that run on the base image; ordinary ones besides."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--no-input")
 
 
@@ -28,18 +32,28 @@ def build_wheel(into: Path) -> Path:
     return wheel
 
 
-def build_tree(folder: Path, wheel: Path, python_version: str) -> Path:
+def build_tree(folder: Path, wheel: Path, python_version: str, architecture: str = "") -> Path:
     """Only binary packages: nothing that is downloaded is executed."""
     place = folder / PLACE
     place.mkdir(parents=True)
     install = (*PIP, "install", "--target", str(place), "--no-compile", "--only-binary=:all:", "--no-warn-conflicts")
     pinned = ROOT / "requirements/runtime.txt"
-    _run(*install, "--python-version", python_version, "--no-deps", "--require-hashes", "-r", str(pinned))
+    _run(*install, *target(python_version, architecture), "--no-deps", "--require-hashes", "-r", str(pinned))
     # By name and folder, not by path: pip would write down where the file was.
     ours = f"sandpool=={wheel.name.split('-')[1]}"
     _run(*install, "--upgrade", "--no-deps", "--no-index", "--find-links", str(wheel.parent), ours)
     shutil.rmtree(place / "bin", ignore_errors=True)  # scripts that name this machine's interpreter
     return place
+
+
+def target(python_version: str, architecture: str) -> list[str]:
+    """For which Python the packages are; without an architecture, for this machine's."""
+    flags = ["--python-version", python_version]
+    if architecture:
+        flags += ["--implementation", "cp"]
+        for platform in PLATFORMS:
+            flags += ["--platform", f"{platform}_{MACHINES[architecture]}"]
+    return flags
 
 
 def _run(*command: str) -> None:
@@ -53,6 +67,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     parser.add_argument("--python-version", default=here, help="of the base image's Python; default: %(default)s")
+    parser.add_argument("--architecture", choices=MACHINES, default="", help="of the image; default: this machine's")
     parser.add_argument("--wheel", type=Path, help="default: built from this checkout")
     arguments = parser.parse_args()
     folder: Path = arguments.folder.absolute()
@@ -60,7 +75,7 @@ def main() -> None:
         raise SystemExit(f"{folder / PLACE} is there already; remove it, or name another folder")
     with tempfile.TemporaryDirectory(prefix="sandpool-wheel-") as scratch:
         wheel = arguments.wheel.absolute() if arguments.wheel else build_wheel(Path(scratch))
-        print(build_tree(folder, wheel, arguments.python_version))
+        print(build_tree(folder, wheel, arguments.python_version, arguments.architecture))
 
 
 if __name__ == "__main__":

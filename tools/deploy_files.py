@@ -19,6 +19,7 @@ import yaml
 from sandpool.assembly.installation import rules
 from sandpool.assembly.installation.access import RBAC
 from sandpool.assembly.installation.objects import objects
+from sandpool.assembly.installation.priority import priority
 from sandpool.assembly.installation.router import router
 from sandpool.assembly.installation.settings import Settings
 from sandpool.model.crds import crds, to_yaml
@@ -29,7 +30,7 @@ CHART = ROOT / "deploy/helm/sandpool"
 FREE_FORM = {
     "resources", "podSecurityContext", "securityContext", "podAnnotations", "podLabels", "nodeSelector", "affinity",
     "serviceAccount.annotations", "metrics.serviceMonitor.labels", "metrics.prometheusRule.labels",
-    "metrics.dashboard.labels",
+    "metrics.serviceMonitor.tlsConfig", "metrics.dashboard.labels", "router.ingress.annotations", "router.httpRoute.annotations",
 }  # fmt: skip
 """Values whose keys are the user's, not ours."""
 STRICTER: dict[str, dict[str, Any]] = {
@@ -40,6 +41,8 @@ STRICTER: dict[str, dict[str, Any]] = {
     "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
     "replicas": {"minimum": 0},
     "router.replicas": {"minimum": 0},
+    "apiPriority.shares": {"minimum": 1},
+    "config.allowedLabelDomains": {"items": {"type": "string", "minLength": 1}, "uniqueItems": True},
     "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
 }
 TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
@@ -56,13 +59,38 @@ def files() -> dict[Path, str]:
         **{CHART / "crds" / f"{one['metadata']['name']}.yaml": to_yaml(one) for one in crds()},
         CHART / "files/rules.yaml": _rules(),
         CHART / "values.schema.json": json.dumps(_schema(values), indent=2) + "\n",
-        **{
-            ROOT / f"deploy/rbac/{part}.yaml": "".join(f"---\n{to_yaml(body)}" for body in bodies)
-            for part, bodies in permissions.items()
-        },
+        **{ROOT / f"deploy/rbac/{part}.yaml": _stream(bodies) for part, bodies in permissions.items()},
+        **_kustomization(),
         ROOT / "docs/reference/helm-values.md": _page(values),
         ROOT / "docs/reference/permissions.md": _permissions(),
     }
+
+
+def _kustomization() -> dict[Path, str]:
+    """For who uses neither Helm nor our command: the same objects, and as a component what not everybody wants."""
+    folder, made = (
+        ROOT / "deploy/kustomize",
+        "# Made by tools/deploy_files.py; change it by a kustomization of your own.\n",
+    )
+    definitions = [f"crds/{one['metadata']['name']}.yaml" for one in crds()]
+    bodies = [body for body in objects(Settings()) if body["kind"] != "CustomResourceDefinition"]
+    kustomize = "kustomize.config.k8s.io"
+    base = {
+        "apiVersion": f"{kustomize}/v1beta1",
+        "kind": "Kustomization",
+        "resources": [*definitions, "kustomize/installation.yaml"],
+    }
+    component = {"apiVersion": f"{kustomize}/v1alpha1", "kind": "Component", "resources": ["priority.yaml"]}
+    return {
+        ROOT / "deploy/kustomization.yaml": made + to_yaml(base),
+        folder / "installation.yaml": made + _stream(bodies),
+        folder / "api-priority/kustomization.yaml": made + to_yaml(component),
+        folder / "api-priority/priority.yaml": made + _stream(priority()),
+    }
+
+
+def _stream(bodies: list[dict[str, Any]]) -> str:
+    return "".join(f"---\n{to_yaml(body)}" for body in bodies)
 
 
 def _rules() -> str:

@@ -67,10 +67,11 @@ VARIANTS = {
             "restrictEgress": True,
             "extraEgress": [{"ports": [{"protocol": "TCP", "port": 4318}]}],
         },
-        "router": {
-            "namespace": "edge",
-            "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}], "metricsFrom": [{"podSelector": {}}]},
-        },
+        "config": {"configMap": "settings", "allowedLabelDomains": ["team.example.org", "sandbox.users.io"]},
+        "apiPriority": {"enabled": True, "shares": 50},
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "router": {"namespace": "edge"},
     },
     "a router with everything": {
         "watchNamespaces": ["red"],
@@ -86,6 +87,38 @@ VARIANTS = {
             "audit": False,
             "activity": False,
             "extraArgs": ["--allowed-host=boxes.example.org"],
+            "extraEnv": [{"name": "LANG", "value": "C.UTF-8"}],
+            "extraVolumes": [{"name": "more", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+            "networkPolicy": {
+                "from": [{"namespaceSelector": {}}],
+                "metricsFrom": [{"podSelector": {}}],
+                "extraEgress": [{"ports": [{"protocol": "TCP", "port": 4318}]}],
+            },
+            "ingress": {
+                "enabled": True,
+                "className": "nginx",
+                "host": "boxes.example.org",
+                "tlsSecret": "boxes",
+                "annotations": {"nginx.ingress.kubernetes.io/proxy-buffering": "off"},
+            },
+            "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["boxes.example.org"]},
+        },
+        "metrics": {"tls": {"enabled": True, "secret": "metrics"}, "serviceMonitor": {"enabled": True}},
+    },
+    "values of an earlier chart": {
+        "config": None,
+        "extraVolumes": None,
+        "extraVolumeMounts": None,
+        "apiPriority": None,
+        "metrics": {"tls": None, "serviceMonitor": {"enabled": True, "tlsConfig": None}},
+        "router": {
+            "extraEnv": None,
+            "extraVolumes": None,
+            "extraVolumeMounts": None,
+            "ingress": None,
+            "httpRoute": None,
+            "networkPolicy": {"enabled": True, "extraEgress": None},
         },
     },
     "as little as possible": {
@@ -103,8 +136,8 @@ VARIANTS = {
         "logFormat": "text",
     },
 }  # fmt: skip
-FOREIGN = {"ServiceMonitor", "PrometheusRule"}
-"""Kinds that the Prometheus operator brings."""
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "HTTPRoute"}
+"""Kinds that the Prometheus operator and the Gateway API bring."""
 
 
 @pytest.fixture(params=VARIANTS)
@@ -187,7 +220,7 @@ def test_the_controller_knows_its_arguments(variant: list[dict[str, Any]]) -> No
     assert command is controller
     for flags in given.arguments.values():
         for check in (
-            "namespaces", "router", "terms", "rate", "workers", "pool", "defaults", "stories_address", "check",
+            "namespaces", "router", "terms", "rate", "workers", "pool", "defaults", "stories_address", "metrics_tls",
         ):  # fmt: skip
             if hasattr(flags, check):
                 getattr(flags, check)()
@@ -200,7 +233,7 @@ def test_the_router_knows_its_arguments(variant: list[dict[str, Any]]) -> None:
         )
         assert command is router
         for flags in given.arguments.values():
-            for check in ("served", "certificate", "base", "allowed"):
+            for check in ("served", "certificate", "base", "allowed", "metrics_tls"):
                 if hasattr(flags, check):
                     getattr(flags, check)()
 
@@ -293,6 +326,10 @@ def test_labels_that_select_cannot_be_taken_away(tmp_path: Path) -> None:
     [
         ({"replicas": 2, "leaderElection": False}, "leaderElection to true, or replicas to 1"),
         ({"service": {"enabled": False}, "metrics": {"serviceMonitor": {"enabled": True}}}, "needs service.enabled"),
+        ({"router": {"ingress": {"enabled": True}}}, "needs router.ingress.host"),
+        ({"router": {"httpRoute": {"enabled": True}}}, "needs router.httpRoute.parentRefs"),
+        ({"config": {"configMap": "", "allowedLabelDomains": ["a.example"]}}, "needs config.configMap"),
+        ({"apiPriority": {"shares": 0}}, "shares"),
         ({"replica": 3}, "replica"),
         ({"image": {"tga": "x"}}, "tga"),
         ({"replicas": "two"}, "replicas"),

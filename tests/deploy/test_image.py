@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,11 @@ from sandpool.version import __version__
 
 ROOT = Path(__file__).parents[2]
 CONTAINERFILES = sorted((ROOT / "deploy/images").glob("*.Containerfile"))
+_TREE = runpy.run_path(str(ROOT / "tools/controller_tree.py"))
+MACHINES: dict[str, str] = _TREE["MACHINES"]
+PLATFORMS: tuple[str, ...] = _TREE["PLATFORMS"]
+ELF = {"amd64": 62, "arm64": 183}
+"""For which processor a binary says that it is."""
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
@@ -162,12 +168,23 @@ def instructions(path: Path) -> list[tuple[str, str]]:
     return [(word.upper(), rest) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
+def test_all_images_have_one_base() -> None:
+    assert (
+        len({rest for path in CONTAINERFILES for word, rest in instructions(path) if word == "ARG" and "=" in rest})
+        == 1
+    )
+
+
 @pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: path.name)
 def test_containerfiles(path: Path) -> None:
     steps = instructions(path)
     words = [word for word, _ in steps]
     assert words.count("FROM") == 2, "several stages: what builds does not ship"
-    assert all(rest.startswith("${PYTHON}") for word, rest in steps if word == "FROM"), "one base, which can be pinned"
+    stages = [rest for word, rest in steps if word == "FROM"]
+    assert stages[0].startswith("--platform=${BUILDPLATFORM} ${PYTHON} AS "), "what runs at build time is not emulated"
+    assert stages[1] == "${PYTHON}", "one base"
+    (pinned,) = (rest for word, rest in steps if word == "ARG" and rest.startswith("PYTHON="))
+    assert re.fullmatch(r"PYTHON=docker\.io/library/python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", pinned), pinned
     assert "ADD" not in words
     final = steps[len(words) - 1 - words[::-1].index("FROM") :]
     users = [rest for word, rest in final if word == "USER"]
@@ -226,3 +243,23 @@ def test_tree_and_containerfile_agree() -> None:
     for flag in ("--no-compile", "--only-binary=:all:", "--require-hashes", "--no-index", "--find-links"):
         assert flag in text
         assert flag in tree
+    (version,) = set(re.findall(r"PYTHON=\S+/python:(\d+\.\d+)\.", text)) | set(
+        re.findall(r"--python-version (\S+)", text)
+    )
+    assert version == "3.13"
+    for platform in PLATFORMS:
+        assert f'--platform "{platform}_$machine"' in text
+    for architecture, machine in MACHINES.items():
+        assert f"{architecture}) machine={machine} ;;" in text
+
+
+@pytest.mark.kube
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("architecture", MACHINES)
+def test_there_is_a_binary_package_of_everything_for_each_machine(architecture: str, tmp_path: Path) -> None:
+    """Downloads the pinned requirements, each with the hash that is written down: nothing is compiled in an image."""
+    flags = ("--python-version", "3.13", "--architecture", architecture)
+    tree = Path(tool("controller_tree.py", str(tmp_path / "root"), *flags).stdout.strip())
+    compiled = [path.read_bytes()[18:20] for path in tree.rglob("*.so")]
+    assert compiled
+    assert {int.from_bytes(machine, "little") for machine in compiled} == {ELF[architecture]}

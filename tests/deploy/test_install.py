@@ -86,5 +86,5 @@ def test_the_router_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     with_it, without = printed(capsys, "--image", "x"), printed(capsys, "--image", "x", "--no-router")
     kinds = sorted(kind for kind, *_ in with_it.keys() - without.keys())
     access = ["ClusterRole", "ClusterRole", "ClusterRoleBinding"]
-    assert kinds == [*access, "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"]
+    assert kinds == [*access, "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount"]
     assert ("Service", "agent-sandbox-system", "sandbox-router-svc") in with_it

@@ -7,7 +7,10 @@ import asyncio
 import http.client
 import json
 import re
+import socket
+import ssl
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +27,8 @@ from sandpool.assembly.installation.settings import ROUTER, Settings
 from sandpool.assembly.pages import Address
 from sandpool.assembly.preflight import CannotStart
 from sandpool.assembly.router import KubeRouterOptions, serve
+from sandpool.assembly.server_tls import ServerTls
+from sandpool.assembly.tls_terms import read_terms
 from sandpool.kube.kubeconfig import load_config
 from sandpool.router.activity import LAST_ACTIVITY, Rhythm
 from support import kube_server
@@ -185,6 +190,22 @@ async def noted(stage: Stage) -> None:
     async with asyncio.timeout(30):
         while LAST_ACTIVITY not in stage.server.request("GET", path)["metadata"].get("annotations", {}):
             await asyncio.sleep(0.1)
+
+
+async def test_its_metrics_over_https(stage: Stage) -> None:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        place = Address("127.0.0.1", int(made.getsockname()[1]))
+    newest = ServerTls(None, read_terms("VersionTLS13", ""))
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+
+    def read() -> str:
+        with urllib.request.urlopen(f"https://{place}/metrics", timeout=30, context=anybody) as answer:
+            return str(answer.read().decode())
+
+    async with running(stage, metrics_at=place, metrics_tls=newest):
+        assert "sandbox_router_" in await asyncio.to_thread(read)
 
 
 async def test_tokens_for_an_audience_of_its_own(stage: Stage, tmp_path: Path) -> None:

@@ -169,16 +169,18 @@ async def a_control_plane(
     node: bool = True,
     outright: bool = False,
     observer: Observer | None = None,
+    line: Callable[[Api], Api] = lambda api: api,
 ) -> AsyncIterator[ControlPlane]:
     """`before` fills the store before anything runs. Without a node nothing becomes of pods. `outright`: the server asks the
-    controllers, as one that shares their process. `observer` counts what is committed, whoever writes it."""
+    controllers, as one that shares their process. `observer` counts what is committed, whoever writes it. `line` stands between the controllers and the
+    server."""
     clock, uids, random = LoopClock(START), count(1), Random(7)
     store = await Store.open(MemoryLog(200_000), remember=Remember(), observer=observer)
     objects = Objects(store, clock.now, lambda: f"00000000-0000-4000-8000-{next(uids):012x}")
     await ensure_namespaces(objects)
     if before is not None:
         await before(LocalApi(objects))
-    distant = DistantApi(LocalApi(objects))
+    distant = DistantApi(line(LocalApi(objects)))
     telling = telling or Telling()
     controllers = assemble(
         distant, clock, random.random, telling, options or ControllerOptions(workers=Workers(claim=400, sandbox=400))

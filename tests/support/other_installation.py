@@ -163,8 +163,10 @@ class Installation:
         pod: Body = SECURED,
         legacy: bool = False,
         service: bool = False,
+        mirrored: bool = True,
     ) -> Object:
-        """Gives the claim a sandbox that runs: a warm one, or a cold one that has its name. `legacy`: a label names it."""
+        """Gives the claim a sandbox that runs: a warm one, or a cold one that has its name. `legacy`: a label names it. Releases before
+        1.0.3 did not mirror the Service's name."""
         name, uid = claim.metadata.name, str(claim.metadata.uid)
         own = {labels.CLAIM_UID: uid, **_template_mark(template)}
         launch = "cold" if sandbox == name else "warm"
@@ -187,8 +189,11 @@ class Installation:
         await self._api.patch(
             CLAIMS, name, merge_patch({"metadata": {"annotations": notes, "labels": mark}}), self._namespace
         )
-        ips = (await self._api.get(SANDBOXES, sandbox, self._namespace)).status.pod_ips
-        await self._says(CLAIMS, name, {"conditions": [READY], "sandbox": {"name": sandbox, "podIPs": list(ips)}})
+        status = (await self._api.get(SANDBOXES, sandbox, self._namespace)).status
+        shown: Body = {"name": sandbox, "podIPs": list(status.pod_ips)}
+        if status.service_fqdn and mirrored:
+            shown["serviceFQDN"] = status.service_fqdn
+        await self._says(CLAIMS, name, {"conditions": [READY], "sandbox": shown})
         return box
 
     async def bare(self, name: str, *, suspended: bool = False) -> Object:

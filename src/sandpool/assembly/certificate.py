@@ -8,8 +8,8 @@ from pathlib import Path
 
 from prometheus_client import Counter
 
+from sandpool.assembly.tls_terms import TlsTerms, server_context
 from sandpool.kube.errors import ConfigError
-from sandpool.kube.tls import agree_cheaply
 from sandpool.loop.clock import Clock
 from sandpool.telemetry.log import logger
 
@@ -31,12 +31,17 @@ class CertificateFiles:
 
 
 class Certificate:
-    """`context` is for servers; a new certificate holds for connections from then on."""
+    """`context` is for servers; a new certificate holds for connections from then on. `flags` are what named the files."""
 
-    def __init__(self, files: CertificateFiles, clock: Clock, told: Counter) -> None:
-        self.context = agree_cheaply(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
+    def __init__(
+        self,
+        files: CertificateFiles,
+        clock: Clock,
+        told: Counter | None = None,
+        terms: TlsTerms = TlsTerms(),
+        flags: str = "--tls-cert-file and --tls-key-file",
+    ) -> None:
+        self.context = server_context(terms)
         self._files = files
         self._clock = clock
         self._told = told
@@ -45,8 +50,7 @@ class Certificate:
             _load(self.context, files)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                f"{files.certificate}, {files.key}: no certificate and its key ({error}); name both in PEM with "
-                "--tls-cert-file and --tls-key-file"
+                f"{files.certificate}, {files.key}: no certificate and its key ({error}); name both in PEM with {flags}"
             ) from None
 
     async def follow(self) -> None:
@@ -63,12 +67,16 @@ class Certificate:
             _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._files)
             _load(self.context, self._files)
         except (OSError, ssl.SSLError) as error:
-            self._told.labels("failure").inc()
+            self._count("failure")
             log.error("certificate not read", path=str(self._files.certificate), error=str(error))
             return
         self._seen = seen
-        self._told.labels("success").inc()
+        self._count("success")
         log.info("certificate read again", path=str(self._files.certificate))
+
+    def _count(self, outcome: str) -> None:
+        if self._told is not None:
+            self._told.labels(outcome).inc()
 
 
 def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:

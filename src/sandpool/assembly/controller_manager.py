@@ -12,6 +12,7 @@ import os
 import platform
 import random
 import signal
+import ssl
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,6 +31,7 @@ from sandpool.assembly.pages import Address, Handler, Page, Pages
 from sandpool.assembly.preflight import Preflight
 from sandpool.assembly.profiles import profile_pages
 from sandpool.assembly.scopes import Scoped, scoped
+from sandpool.assembly.server_tls import ServerTls, certified
 from sandpool.assembly.story_pages import story_pages
 from sandpool.assembly.write_lanes import lane_of_write, shown
 from sandpool.kube.config import Config
@@ -42,6 +44,7 @@ from sandpool.loop.clock import Clock, SystemClock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.lease import Elector, Terms
 from sandpool.loop.manager import Deadlines, Manager
+from sandpool.loop.outage import Outage
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import CONTENT_TYPE, Metrics
 from sandpool.telemetry.story import Story
@@ -65,6 +68,11 @@ class Rate:
     burst: int = 10
     in_flight: int = 50  # writes under way at once
 
+    @property
+    def connections(self) -> int:
+        """At most: reads must not wait for writes. Watches have further ones."""
+        return 2 * self.in_flight
+
 
 @dataclass(frozen=True, slots=True)
 class ManagerOptions:
@@ -78,6 +86,7 @@ class ManagerOptions:
     rate: Rate = field(default_factory=Rate)
     events: bool = True
     metrics_at: Address | None = None  # None: not at all
+    metrics_tls: ServerTls | None = None  # None: by plain HTTP
     health_at: Address | None = None
     debug_at: Address | None = None
     stories_at: Address | None = None
@@ -103,9 +112,11 @@ async def serve(
 ) -> None:
     """Runs until `stop`. Whatever part fails ends all of it, with that part's error. `env` is for credential plugins. `filled` is
     called once, when all caches are: what they hold will stay."""
-    clock, telling = SystemClock(), Telling(tracer=tracer)
+    clock = SystemClock()
+    outage = Outage(clock.monotonic)
+    telling = Telling(tracer=tracer, outage=outage)
     telling.metrics.show_process()
-    async with _connected(config, options, clock, telling.metrics, env) as apis:
+    async with _summed_up(outage), _connected(config, options, clock, telling.metrics, env) as apis:
         elector = _elector(options, config, apis, clock, telling.metrics)
         recorder = _recorder(apis.work, clock, telling.metrics) if options.events else None
         if recorder is not None:
@@ -122,13 +133,22 @@ async def serve(
             lanes=apis.work.gate,
         )
         health = Health(made.parts.reflectors, elector, clock.monotonic)
-        async with _pages(options, made.metrics, health, telling.story):
+        async with _pages(options, made.metrics, health, telling.story, clock):
             lease_namespace = _lease_namespace(options, config) if elector is not None else ""
             preflight = Preflight(apis.brief, config)
             await preflight.check(options.namespaces, lease_namespace, clock.now(), extensions=options.extensions)
             log.info("starting", server=config.cluster.server, namespaces=",".join(options.namespaces) or "all")
             async with _told(recorder), beside(garbage=_collected(made, clock, filled)):
                 await Manager(made.parts, Deadlines(drained=DRAINED)).run(stop)
+
+
+@asynccontextmanager
+async def _summed_up(outage: Outage) -> AsyncIterator[None]:
+    """A process that ends because of an outage says how much failed."""
+    try:
+        yield
+    finally:
+        outage.end()
 
 
 async def _collected(made: Scoped, clock: Clock, filled: Callable[[], object]) -> None:
@@ -210,7 +230,7 @@ def _recorder(api: HttpApi, clock: Clock, metrics: Metrics) -> EventRecorder:
 
 @asynccontextmanager
 async def _pages(
-    options: ManagerOptions, metrics: Sequence[Metrics], health: Health, story: Story
+    options: ManagerOptions, metrics: Sequence[Metrics], health: Health, story: Story, clock: Clock
 ) -> AsyncIterator[None]:
     async def alive(query: Mapping[str, str]) -> Page:
         return Page(b"ok\n")  # that the event loop runs is what this says
@@ -222,17 +242,18 @@ async def _pages(
     async def scraped(query: Mapping[str, str]) -> Page:
         return Page(exposed(metrics), content_type=CONTENT_TYPE)
 
-    places: tuple[tuple[str, Address | None, Callable[[], dict[str, Handler]]], ...] = (
-        ("--metrics-bind-address", options.metrics_at, lambda: {"/metrics": scraped}),
-        ("--health-probe-bind-address", options.health_at, lambda: {"/healthz": alive, "/readyz": ready}),
-        ("--debug-bind-address", options.debug_at, profile_pages),
-        ("--stories-bind-address", options.stories_at, lambda: story_pages(story)),
-    )
     async with AsyncExitStack() as stack:
-        for flag, address, pages in places:
+        tls = await stack.enter_async_context(certified(options.metrics_tls, clock, "--metrics-cert-dir"))
+        places: tuple[tuple[str, Address | None, ssl.SSLContext | None, Callable[[], dict[str, Handler]]], ...] = (
+            ("--metrics-bind-address", options.metrics_at, tls, lambda: {"/metrics": scraped}),
+            ("--health-probe-bind-address", options.health_at, None, lambda: {"/healthz": alive, "/readyz": ready}),
+            ("--debug-bind-address", options.debug_at, None, profile_pages),
+            ("--stories-bind-address", options.stories_at, None, lambda: story_pages(story)),
+        )
+        for flag, address, context, pages in places:
             if address is not None:
-                bound = await stack.enter_async_context(Pages(pages()).listening(address, flag))
-                log.info("listening", address=str(bound), pages=",".join(pages()))
+                bound = await stack.enter_async_context(Pages(pages()).listening(address, flag, context))
+                log.info("listening", address=str(bound), pages=",".join(pages()), tls=context is not None)
         yield
 
 

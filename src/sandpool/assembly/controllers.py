@@ -20,6 +20,7 @@ from sandpool.controllers.measures.traces import in_context
 from sandpool.controllers.pool.controller import Caches as PoolCaches
 from sandpool.controllers.pool.controller import PoolController
 from sandpool.controllers.pool.options import Options as PoolOptions
+from sandpool.controllers.refused_status import RefusedStatus
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.sandbox.observe import Caches as SandboxCaches
 from sandpool.controllers.sandbox.options import Options as SandboxOptions
@@ -35,6 +36,7 @@ from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.lease import Elector
 from sandpool.loop.manager import Parts
+from sandpool.loop.outage import Outage
 from sandpool.loop.reflector import Reflector
 from sandpool.loop.rush import Rush
 from sandpool.loop.writes import Writes
@@ -45,6 +47,7 @@ from sandpool.model.core import NetworkPolicy, PersistentVolumeClaim, Service
 from sandpool.model.metadata import Key
 from sandpool.model.pod import Node, Pod
 from sandpool.model.pool import SandboxWarmPool
+from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 from sandpool.telemetry.metrics import Metrics
@@ -82,6 +85,7 @@ class Telling:
     story: Story = field(default_factory=Story)
     events: Events = field(default_factory=NullEvents)
     tracer: Tracer = field(default_factory=NullTracer)
+    outage: Outage | None = None  # None: those who are made together share one
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,7 @@ def assemble(
         caches.claims, caches.sandboxes, caches.pools, assigner, clock, telling.metrics, leading=leading
     )
     writes = Writes(Narrated(api, tracer), caches.all(), gate)
+    writes.refused = _refused_status(caches, clock, telling, options).refused
     workshop = _Workshop(writes, caches, assigner, clock, telling, options)
     claim = workshop.claim()
     pool, sandbox, template = workshop.pool(random, claim.wake), workshop.sandbox(), workshop.template()
@@ -183,7 +188,21 @@ def assemble(
         )
         for cache in caches.all()
     )
+    outage = telling.outage or Outage(clock.monotonic)
+    for loop in (claim.loop, pool.loop, sandbox.loop, template.loop):
+        loop.outage = outage
+    for reflector in reflectors:
+        reflector.outage = outage
     return Controllers(caches, assigner, sandbox, template, pool, claim, reflectors, rush, namespace)
+
+
+def _refused_status(caches: Caches, clock: Clock, telling: Telling, options: ControllerOptions) -> RefusedStatus:
+    events: dict[Resource[Any], Events] = {
+        kinds.SANDBOXES: telling.events,
+        kinds.POOLS: telling.events,
+        kinds.CLAIMS: telling.events if options.claim_events else NullEvents(),
+    }
+    return RefusedStatus(caches.all(), events, clock, telling.metrics)
 
 
 def _keep_its_share(assigner: Assigner, refill: Sequence[Controller[Key]], gate: LaneGate | None) -> None:

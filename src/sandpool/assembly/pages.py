@@ -1,19 +1,23 @@
 """A small HTTP server for what operators and probes read: one page per path, GET only, one request per connection.
 
-No TLS and no access control: what is served here holds no secrets and no object's content. Sizes, times and the number of
-connections are bounded, so that nobody can hold the process up through it.
+No access control: what is served here holds no secrets and no object's content. Sizes, times and the number of
+connections, handshakes of TLS included, are bounded, so that nobody can hold the process up through it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
 from sandpool.kube.errors import SandpoolError
+from sandpool.local.apiserver.door import Door
+from sandpool.local.apiserver.limits import Limits, PlentyOfMemory
 
 TEXT = "text/plain; charset=utf-8"
 HEAD = 8192
@@ -59,21 +63,48 @@ class Pages:
         self._open: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def listening(self, address: Address, flag: str) -> AsyncIterator[Address]:
+    async def listening(self, address: Address, flag: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Address]:
         """Serves while the body runs; yields where. `flag` is what a message about the address should name."""
+        opened = self._plain(address) if tls is None else self._secure(address, tls)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._end)
+            try:
+                port = await stack.enter_async_context(opened)
+            except OSError as error:
+                raise CannotListen(
+                    f"cannot listen on {address}: {error.strerror or error}. Choose another address with {flag}, or 0 for none"
+                ) from error
+            yield Address(address.host, port)
+
+    @asynccontextmanager
+    async def _plain(self, address: Address) -> AsyncIterator[int]:
+        server = await asyncio.start_server(self._accept, address.host or None, address.port, limit=HEAD)
         try:
-            server = await asyncio.start_server(self._accept, address.host or None, address.port, limit=HEAD)
-        except OSError as error:
-            raise CannotListen(
-                f"cannot listen on {address}: {error.strerror or error}. Choose another address with {flag}, or 0 for none"
-            ) from error
-        try:
-            yield Address(address.host, server.sockets[0].getsockname()[1])
+            yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
-            for task in self._open:
-                task.cancel()
-            await asyncio.gather(*self._open, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _secure(self, address: Address, tls: ssl.SSLContext) -> AsyncIterator[int]:
+        limits = Limits(handshakes=self._bounds.connections, handshake=self._bounds.arrival)
+        listener = _bound(address)
+        door = Door(listener, tls, limits, PlentyOfMemory(), self._enter)
+        door.open()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            door.close()
+            await door.closed()
+
+    def _enter(self) -> asyncio.Protocol:
+        """For a client that has shaken hands."""
+        loop = asyncio.get_running_loop()
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(HEAD, loop), self._accept, loop)
+
+    async def _end(self) -> None:
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -129,3 +160,17 @@ def parse_address(text: str, *, host: str = "") -> Address | None:
     if not port.isdecimal() or int(port) > 65535 or (":" in named and not named.startswith("[")):
         raise ValueError(f"{text!r} is not an address")
     return Address(named.strip("[]") or host, int(port))
+
+
+def _bound(address: Address) -> socket.socket:
+    """A socket at the address; without a host, on every interface, by IPv6 too where the machine has it. Raises OSError."""
+    if address.host:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        listener = socket.create_server((address.host, address.port), family=family)
+    else:
+        try:
+            listener = socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except (ValueError, OSError):
+            listener = socket.create_server(("", address.port))
+    listener.setblocking(False)
+    return listener

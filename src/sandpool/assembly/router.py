@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import signal
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ from sandpool.assembly.lifetimes import beside, reached, ungrouped
 from sandpool.assembly.open_files import requests_for, router_connections_for
 from sandpool.assembly.pages import Address, CannotListen, Handler, Page, Pages
 from sandpool.assembly.preflight import Asked, Preflight
+from sandpool.assembly.server_tls import ServerTls, certified
+from sandpool.assembly.tls_terms import TlsTerms
 from sandpool.kube.config import Config
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_config
@@ -77,7 +80,9 @@ class KubeRouterOptions:
     namespaces: tuple[str, ...] = ()  # none: all of them
     listen_at: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     certificate: CertificateFiles | None = None
+    tls_terms: TlsTerms = field(default_factory=TlsTerms)  # of that certificate's connections
     metrics_at: Address | None = None  # None: not at all
+    metrics_tls: ServerTls | None = None  # None: by plain HTTP
     health_at: Address | None = None
     token_keys: tuple[Path, ...] = ()
     audiences: tuple[str, ...] = ()
@@ -111,7 +116,7 @@ async def serve(
         counted = [Metrics() for _ in options.namespaces]
         reflectors = _reflectors(options, api, clock, counted or [metrics])
         health = Health(list(reflectors.values()), None, clock.monotonic)
-        await stack.enter_async_context(_pages(options, [metrics, *counted], health, leaving))
+        await stack.enter_async_context(_pages(options, [metrics, *counted], health, leaving, told, clock))
         await Preflight(api, config).check_all((SANDBOXES,), list(_needed(options)), options.namespaces, clock.now())
         running = {f"the reflector of {one.name}": one.run() for one in reflectors.values()}
         await stack.enter_async_context(beside(**running))
@@ -209,7 +214,9 @@ async def _listening(
     options: KubeRouterOptions, gate: RouterGate, told: RouterMetrics, clock: Clock
 ) -> AsyncIterator[Address]:
     server = RouterServer(gate, RouterOptions(grace=GRACE, connections=router_connections_for(allowed())), clock)
-    certificate = Certificate(options.certificate, clock, told.cert_reloads) if options.certificate else None
+    certificate = (
+        Certificate(options.certificate, clock, told.cert_reloads, options.tls_terms) if options.certificate else None
+    )
     where = options.listen_at
     try:
         bound = await server.listen(where.host or EVERYWHERE, where.port, certificate.context if certificate else None)
@@ -227,7 +234,12 @@ async def _listening(
 
 @asynccontextmanager
 async def _pages(
-    options: KubeRouterOptions, metrics: Sequence[Metrics], health: Health, leaving: asyncio.Event
+    options: KubeRouterOptions,
+    metrics: Sequence[Metrics],
+    health: Health,
+    leaving: asyncio.Event,
+    told: RouterMetrics,
+    clock: Clock,
 ) -> AsyncIterator[None]:
     async def alive(query: Mapping[str, str]) -> Page:
         return Page(b"ok\n")
@@ -239,15 +251,18 @@ async def _pages(
     async def scraped(query: Mapping[str, str]) -> Page:
         return Page(exposed(metrics), content_type=CONTENT_TYPE)
 
-    places: tuple[tuple[str, Address | None, dict[str, Handler]], ...] = (
-        ("--metrics-bind-address", options.metrics_at, {"/metrics": scraped}),
-        ("--health-probe-bind-address", options.health_at, {"/healthz": alive, "/readyz": ready}),
-    )
     async with AsyncExitStack() as stack:
-        for flag, address, pages in places:
+        tls = await stack.enter_async_context(
+            certified(options.metrics_tls, clock, "--metrics-cert-dir", told.cert_reloads)
+        )
+        places: tuple[tuple[str, Address | None, ssl.SSLContext | None, dict[str, Handler]], ...] = (
+            ("--metrics-bind-address", options.metrics_at, tls, {"/metrics": scraped}),
+            ("--health-probe-bind-address", options.health_at, None, {"/healthz": alive, "/readyz": ready}),
+        )
+        for flag, address, context, pages in places:
             if address is not None:
-                bound = await stack.enter_async_context(Pages(pages).listening(address, flag))
-                log.info("listening", address=str(bound), pages=",".join(pages))
+                bound = await stack.enter_async_context(Pages(pages).listening(address, flag, context))
+                log.info("listening", address=str(bound), pages=",".join(pages), tls=context is not None)
         yield
 
 

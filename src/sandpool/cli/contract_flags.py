@@ -24,8 +24,8 @@ WEBHOOK = (
 PROFILES = "profiles are taken on a port of their own; use --debug-bind-address"
 LOGGING = "use --log-format and --verbose"
 INSTEAD = {
-    "api_connections": "requests are spread over as many connections as there are writes in flight; use "
-    "--kube-api-writes-in-flight",
+    "api_connections": "requests have as many connections as they need, up to twice --kube-api-writes-in-flight; write a number "
+    "from 1 to that, or raise that",
     "separate_watch_connection": "watches always have connections of their own; leave it out",
     "sandbox_write_behind_window": "nobody waits for the labels of a pod, and they are written once; leave it out",
     "sandbox_warm_pool_unschedulable_recheck_interval": "pods that find no node are noticed when they do; how long a "
@@ -49,7 +49,6 @@ INSTEAD = {
     "zap_time_encoding": LOGGING,
 }
 ANYWAY: dict[str, frozenset[object]] = {
-    "api_connections": frozenset({"1"}),
     "separate_watch_connection": frozenset({True}),
     "sandbox_write_behind_window": frozenset({"0", "0s"}),
     "enable_webhook": frozenset({False}),
@@ -87,19 +86,27 @@ class ContractFlags:
     zap_stacktrace_level: _Text = None
     zap_time_encoding: _Text = None
 
-    def check(self) -> None:
-        if refused := list(self._refused()):
+    def check(self, *, connections: int) -> None:
+        """`connections`: how many there may be to the API server."""
+        if refused := list(self._refused(connections)):
             raise Exit(USAGE, "; ".join(refused))
 
-    def _refused(self) -> Iterator[str]:
+    def _refused(self, connections: int) -> Iterator[str]:
         """One sentence for all flags that the same is to be said of."""
         named: dict[str, list[str]] = {}
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "api_connections" and _within(value, connections):
+                continue
             if value is not None and value not in ANYWAY.get(field.name, ()):
                 named.setdefault(INSTEAD[field.name], []).append(flag(field.name))
         for instead, names in named.items():
             yield f"{', '.join(names)}: {instead}"
+
+
+def _within(value: str | None, most: int) -> bool:
+    """Whether so many are there when they are needed."""
+    return value is not None and value.isascii() and value.isdecimal() and 1 <= int(value) <= most
 
 
 def flag(name: str) -> str:

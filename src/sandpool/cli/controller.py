@@ -11,6 +11,7 @@ from sandpool.cli.contract_flags import ContractFlags
 from sandpool.cli.controller_flags import MEMBERS, LeadFlags, MemberFlags, PaceFlags, SeenFlags, WhereFlags
 from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import FAILED, Exit
+from sandpool.cli.tls_flags import TlsFlags
 
 if TYPE_CHECKING:
     from sandpool.assembly.controllers import ControllerOptions
@@ -27,6 +28,7 @@ def controller(
     members: Annotated[MemberFlags, _FLAT] = MemberFlags(),
     defaults: Annotated[DefaultFlags, Parameter(name="*", group=MEMBERS)] = DefaultFlags(),
     seen: Annotated[SeenFlags, _FLAT] = SeenFlags(),
+    tls: Annotated[TlsFlags, _FLAT] = TlsFlags(),
     others: Annotated[ContractFlags, _FLAT] = ContractFlags(),
 ) -> None:
     """Run the controllers on a Kubernetes cluster until SIGTERM or Ctrl-C.
@@ -37,7 +39,8 @@ def controller(
     from sandpool.assembly.controller_manager import ManagerOptions, serve_until_stopped
     from sandpool.telemetry.log import configure
 
-    others.check()
+    rate = pace.rate()
+    others.check(connections=rate.connections)
     metrics_at, health_at, debug_at = seen.addresses(os.environ)
     options = ManagerOptions(
         kubeconfig=where.kubeconfig,
@@ -47,9 +50,10 @@ def controller(
         elect=lead.leader_elect,
         lease_namespace=lead.leader_election_namespace,
         terms=lead.terms(),
-        rate=pace.rate(),
+        rate=rate,
         events=seen.events,
         metrics_at=metrics_at,
+        metrics_tls=tls.metrics_tls(),
         health_at=health_at,
         debug_at=debug_at,
         stories_at=seen.stories_address(),

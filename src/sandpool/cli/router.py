@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sandpool.cli.router_flags import ListenFlags, RouterSeenFlags, RouterWhereFlags, WhoFlags
+from sandpool.cli.tls_flags import TlsFlags
 
 _FLAT = Parameter(name="*")
 STDOUT = "-"
@@ -20,6 +21,7 @@ def router(
     listen: Annotated[ListenFlags, _FLAT] = ListenFlags(),
     who: Annotated[WhoFlags, _FLAT] = WhoFlags(),
     seen: Annotated[RouterSeenFlags, _FLAT] = RouterSeenFlags(),
+    tls: Annotated[TlsFlags, _FLAT] = TlsFlags(),
 ) -> None:
     """Run the router on a Kubernetes cluster until SIGTERM or Ctrl-C.
 
@@ -32,14 +34,16 @@ def router(
     from sandpool.telemetry.log import configure
 
     metrics_at, health_at = seen.addresses(os.environ)
-    listen_at = listen.address(os.environ)
+    listen_at, certificate = listen.address(os.environ), listen.certificate()
     options = KubeRouterOptions(
         kubeconfig=where.kubeconfig,
         context=where.context,
         namespaces=where.served(),
         listen_at=listen_at,
-        certificate=listen.certificate(),
+        certificate=certificate,
+        tls_terms=tls.terms(),
         metrics_at=metrics_at,
+        metrics_tls=tls.metrics_tls(listens_with_tls=certificate is not None),
         health_at=health_at,
         token_keys=who.token_key_file,
         audiences=who.token_audience,

@@ -15,14 +15,14 @@ from itertools import count
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
-from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid, TooLarge, Unreachable
 from sandpool.kube.lanes import Lane, take_lane
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.loop.deadline import Deadlines, Limit
 from sandpool.loop.errors import Unobserved
-from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
+from sandpool.loop.outage import Outage
+from sandpool.loop.outcome import Arm, Done, OutOfTime, classify, refuses, unavailable
 from sandpool.loop.queue import Item, Priority, Queue
 from sandpool.loop.rush import Rush
 from sandpool.model.metadata import Key, Object
@@ -84,6 +84,7 @@ class Controller(Generic[K]):
     ) -> None:
         self.name = name
         self.at_work = False  # between the beginning of `run` and `stop`
+        self.outage = Outage(clock.monotonic)  # or one that is shared with others who call the same server
         self.queue: Queue[K] = Queue(clock, party=_namespace)
         self._tracer = None if isinstance(tracer, NullTracer) else tracer
         self._reconcile = reconcile if self._tracer is None else _traced(self._tracer, name, reconcile)
@@ -294,17 +295,24 @@ class Controller(Generic[K]):
             case Arm.TERMINAL:
                 self._forget(key)
                 log.info("reconcile cannot succeed", error=error)
-            case _ if _refused(error):
+            case _ if refuses(error):
                 delay = self._refusals.next(key)
                 self.wake(key, "refused", priority, after=delay)
                 log.warning("reconcile refused", error=error, again_in=delay)
             case _:
-                delay = self._backoff.next(key)
-                if isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.code >= 500):
-                    delay = min(delay, self._limits.longest_outage)
-                self.wake(key, "retry", priority, after=delay)
-                log.error("reconcile failed", exc=outcome, again_in=delay, failures=self._backoff.failures(key))
+                self._retried(key, priority, outcome)
         return arm, f"{arm.value}: {type(error).__name__}: {error}"
+
+    def _retried(self, key: K, priority: Priority, outcome: BaseException) -> None:
+        """Again after a delay that grows. That the server is away fails all keys alike: that is told once, for all of them."""
+        delay, away = self._backoff.next(key), unavailable(outcome)
+        if away is not None:
+            delay = min(delay, self._limits.longest_outage)
+            self.outage.failed(away)
+            log.debug("reconcile cut off", error=away, again_in=delay)
+        else:
+            log.error("reconcile failed", exc=outcome, again_in=delay, failures=self._backoff.failures(key))
+        self.wake(key, "retry", priority, after=delay)
 
     def _patient(self, key: K) -> bool:
         """Conflicts are answered at once, but not for ever: two writers must not spin against each other."""
@@ -316,12 +324,6 @@ class Controller(Generic[K]):
         self._backoff.forget(key)
         self._refusals.forget(key)
         self._conflicts.pop(key, None)
-
-
-def _refused(error: BaseException) -> bool:
-    """The server understood and said no: a policy, a quota, a webhook, or an object that breaks a rule. A patch whose test
-    failed (Invalid without causes) is no refusal."""
-    return isinstance(error, (Forbidden, BadRequest, TooLarge)) or (isinstance(error, Invalid) and bool(error.causes))
 
 
 def _traced(

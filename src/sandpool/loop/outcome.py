@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
+from sandpool.kube.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    TooLarge,
+    TooManyRequests,
+    Unreachable,
+)
 from sandpool.loop.errors import Terminal, Unobserved
 
 ENDING = "NamespaceTerminating"
@@ -61,6 +70,20 @@ def classify(error: BaseException) -> tuple[Arm, BaseException]:
         found = [pair for pair in found if pair[0] is not Arm.TERMINAL]
     arm, leaf = found[-1]
     return arm, (error if arm is Arm.ERROR else leaf)
+
+
+def refuses(error: BaseException) -> bool:
+    """The server understood and said no: a policy, a quota, a webhook, or an object that breaks a rule. A patch whose test
+    failed (Invalid without causes) is no refusal."""
+    return isinstance(error, (Forbidden, BadRequest, TooLarge)) or (isinstance(error, Invalid) and bool(error.causes))
+
+
+def unavailable(error: BaseException) -> BaseException | None:
+    """The error that says that the server cannot be reached, or is broken; None if something else is wrong, or something besides."""
+    failures = [leaf for leaf in _leaves(error) if _arm(leaf) is Arm.ERROR]
+    if all(isinstance(leaf, Unreachable) or (isinstance(leaf, ApiError) and leaf.code >= 500) for leaf in failures):
+        return next(iter(failures), None)
+    return None
 
 
 def _arm(error: BaseException) -> Arm:

@@ -17,6 +17,8 @@ from sandpool.kube.errors import ApiError, BadRequest, ConfigError, Gone, Invali
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
+from sandpool.loop.outage import Outage
+from sandpool.loop.outcome import unavailable
 from sandpool.model.metadata import NO_REVISION, Key, Object, Revision
 from sandpool.telemetry.log import logger
 from sandpool.telemetry.metrics import Metrics
@@ -59,6 +61,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.cache = cache
         self.trouble: Exception | None = None  # the last failure, until something works again
+        self.outage = Outage(clock.monotonic)  # or one that is shared with others who call the same server
         self.heard = float("-inf")  # when the server last said something about this resource, by the monotonic clock
         self._api = api
         self._resource = cache.resource
@@ -104,7 +107,11 @@ class Reflector(Generic[T]):
         if failure is not None and not isinstance(failure, Gone):
             self.trouble = failure
             self._failed.inc()
-            log.warning("watch failed", resource=self.name, error=f"{type(failure).__name__}: {failure}")
+            if unavailable(failure) is not None:
+                self.outage.failed(failure)
+                log.debug("watch cut off", resource=self.name, error=f"{type(failure).__name__}: {failure}")
+            else:
+                log.warning("watch failed", resource=self.name, error=f"{type(failure).__name__}: {failure}")
         if self._healthy:
             self._failures.forget(None)
             if failure is None or isinstance(failure, Gone):
@@ -178,7 +185,8 @@ class Reflector(Generic[T]):
         if events:
             self._healthy = self._healthy or events[-1].revision > self.cache.revision
             self.cache.apply_all(events)
-            self.trouble = None
+            if self.trouble is not None:
+                self._works()
         return initial
 
     def _take_initial(
@@ -204,4 +212,10 @@ class Reflector(Generic[T]):
         self.cache.replace(items, revision)
         self._listed = True
         self._lists.inc()
+        if self.trouble is not None:
+            self._works()
+
+    def _works(self) -> None:
+        """Again."""
         self.trouble = None
+        self.outage.end()

@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
-from sandpool.kube.errors import NotFound
+from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.lanes import LaneGate, present_lane
 from sandpool.loop.cache import Cache
+from sandpool.loop.outcome import refuses
 from sandpool.model.metadata import Key, Object, Revision, Uid
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource
@@ -29,6 +30,9 @@ AnyCache = Cache[Any]
 
 class Writes:
     def __init__(self, api: Api, caches: Iterable[AnyCache], gate: LaneGate | None = None) -> None:
+        self.refused: Callable[[Resource[Any], Key, ApiError], object] | None = (
+            None  # hears of a status that may not be written
+        )
         self._api = api
         self._gate = gate
         self._caches: dict[Resource[Any], list[AnyCache]] = {}
@@ -54,7 +58,7 @@ class Writes:
         self, resource: Resource[T], name: str, patch: Patch, namespace: str = ""
     ) -> Coroutine[Any, Any, T]:
         call = partial(self._api.patch_status, resource, name, patch, namespace)
-        return self._of_one(resource, Key(namespace, name), call, self._gate)
+        return self._of_one(resource, Key(namespace, name), call, self._gate, status=True)
 
     async def delete(
         self,
@@ -120,7 +124,13 @@ class Writes:
         )
 
     async def _of_one(
-        self, resource: Resource[T], key: Key, call: Callable[[], Awaitable[T]], gate: LaneGate | None
+        self,
+        resource: Resource[T],
+        key: Key,
+        call: Callable[[], Awaitable[T]],
+        gate: LaneGate | None,
+        *,
+        status: bool = False,
     ) -> T:
         """An answer about one object, whatever it says."""
         caches = self._caches_of(resource)
@@ -131,6 +141,10 @@ class Writes:
             if _names(error, key.name):
                 for cache, uid in known:
                     cache.missing(key, uid)
+            raise
+        except ApiError as error:
+            if status and self.refused is not None and refuses(error):
+                self.refused(resource, key, error)
             raise
         for cache in caches:
             cache.learn(answer)

@@ -77,6 +77,9 @@ class SandboxClaimSpec(Model, frozen=True):
 class BoundSandbox(Model, frozen=True):
     name: Annotated[str, doc("Name of the Sandbox that belongs to this claim.")] = ""
     pod_ips: Annotated[tuple[str, ...], doc("Addresses of its pod.")] = msgspec.field(default=(), name="podIPs")
+    service_fqdn: Annotated[str, doc("Name in DNS of its Service, if it has one.")] = msgspec.field(
+        default="", name="serviceFQDN"
+    )
 
 
 class SandboxClaimStatus(Model, frozen=True):

@@ -61,6 +61,14 @@ class EventReason(StrEnum):
         "A read or a write on its behalf keeps failing, and is tried again.",
         "Look at the API server if it lasts; the message quotes its answer.",
     )
+    STATUS_REFUSED = (
+        "StatusRefused",
+        "Warning",
+        "Sandbox, SandboxWarmPool, SandboxClaim",
+        "The API server refuses to let the controller write the status, which goes on showing what was before. It is tried again once a "
+        "minute.",
+        "Do what the message says: mostly a permission is missing; compare the roles with those that `sandpool install --dry-run` prints.",
+    )
     SANDBOX_SUSPENDED = (
         "SandboxSuspended",
         "Normal",

@@ -62,6 +62,11 @@ POOL_COLD_STARTS = Family(
     (*_POOL, "reason"),
     counter=True,
 )
+STATUS_REFUSED = Family(
+    "sandpool_status_refused",
+    "Objects whose status the API server refuses to let the controllers write.",
+    ("resource",),
+)
 SANDBOXES = Family("sandpool_sandboxes", "Sandboxes by what they are doing.", ("namespace", "state"))
 CONTRACT_SANDBOXES = Family(
     "agent_sandboxes",
@@ -133,6 +138,7 @@ ALL = (
     POOL_HITS,
     POOL_MISSES,
     POOL_COLD_STARTS,
+    STATUS_REFUSED,
     SANDBOXES,
     CONTRACT_SANDBOXES,
     CONTRACT_CLAIMS,

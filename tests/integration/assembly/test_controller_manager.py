@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from sandpool.assembly.installation.rules import LEASE
 from sandpool.assembly.lifetimes import first_error
 from sandpool.assembly.pages import Address
 from sandpool.assembly.preflight import CannotStart
+from sandpool.assembly.server_tls import ServerTls
 from sandpool.kube.kubeconfig import load_kubeconfig
 from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.loop.lease import Terms
@@ -126,6 +128,15 @@ async def test_of_two_one_leads_and_both_are_ready(tmp_path: Path) -> None:
         assert second.filled == 1
 
 
+async def test_metrics_over_https(tmp_path: Path) -> None:
+    async with local_server(tmp_path) as server, a_manager(server, metrics_tls=ServerTls()) as manager:
+        url = f"https://{manager.metrics}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+            assert answer.status == 200
+            assert "sandpool_leader" in await answer.text()
+        assert await manager.page(manager.health, "/healthz") == (200, "ok\n"), "a kubelet asks without TLS"
+
+
 async def test_only_the_namespaces_that_are_watched(tmp_path: Path) -> None:
     async with local_server(tmp_path) as server:
         watched = ("default", "kube-public")
@@ -187,6 +198,27 @@ async def test_it_ends_when_the_lease_cannot_be_renewed(tmp_path: Path) -> None:
             await until(made.leads)
             await server.server.stop()
             await run
+
+
+async def test_a_server_that_goes_away_is_a_line_and_a_sum(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever was under way: no traceback for any of it."""
+    async with local_server(tmp_path) as server:
+        made = Manager(server, elect=True)
+        with caplog.at_level(logging.INFO, "sandpool"):
+            async with asyncio.TaskGroup() as group:
+                run = group.create_task(_lost(made))
+                await until(made.leads)
+                for number in range(30):
+                    await sandbox(server, "default", f"box-{number}")
+                await server.server.stop()
+                await run
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    ours = [record for record in caplog.records if record.name == "sandpool.loop.outage"]
+    first, *_, last = ours
+    assert first.getMessage() == "calls to the API server fail"
+    assert last.getMessage() == "calls to the API server failed"
+    assert last.keys["failures"] >= 1  # type: ignore[attr-defined]
+    assert len(ours) <= 4
 
 
 async def _lost(made: Manager) -> None:

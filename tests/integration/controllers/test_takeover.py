@@ -128,6 +128,22 @@ def test_it_takes_few_writes_and_then_none() -> None:
     taken_over(work)
 
 
+def test_a_claim_of_an_older_release_learns_the_name_of_its_service() -> None:
+    async def older(api: Api) -> None:
+        other = Installation(api)
+        await other.template()
+        await other.pool(0)
+        await other.bound(await other.claim("mine"), "mine", service=True, mirrored=False)
+
+    async def work(plane: ControlPlane) -> None:
+        await asyncio.sleep(SETTLED)
+        shown = (await plane.get_claim("mine")).status.sandbox
+        assert shown is not None
+        assert shown.service_fqdn == "mine.default.svc.cluster.local"
+
+    taken_over(work, older)
+
+
 def test_policies_no_longer_fall_with_their_template() -> None:
     async def work(plane: ControlPlane) -> None:
         await asyncio.sleep(SETTLED)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandpool.assembly.installation.settings import CONTROLLER
 from sandpool.model.conditions import find
-from sandpool.model.kinds import PODS, POOLS
+from sandpool.model.kinds import CLAIMS, PODS, POOLS
 from sandpool.model.reasons import Type
 from support.kube_access import USER
+from support.kube_process import Controller
 from support.kube_stage import Stage, User
 from support.kube_webhook import a_webhook
 
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+MERGE = "application/merge-patch+json"
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
 
@@ -71,6 +77,38 @@ async def test_a_webhook_that_refuses_is_told_and_does_not_lead_to_a_storm(
         tries = audit.refused(USER, user.namespace)
         assert sum(tries.values()) <= 3 * 6, tries  # doubling from a second: 0, 1, 3, 7, 15
     await user.filled(3)
+
+
+async def test_a_permission_that_is_taken_away_is_told_outside_the_log(
+    stage: Stage, racers: list[Controller], user: User
+) -> None:
+    """The status cannot say it: an Event does, which `sandpool why` shows, and a metric."""
+    await user.template()
+    await user.pool(1)
+    await user.filled(1)
+    role = f"{ROLES}/{CONTROLLER}"
+    rules = (await asyncio.to_thread(stage.server.request, "GET", role))["rules"]
+    less = [rule for rule in rules if "sandboxclaims/status" not in rule["resources"]]
+    assert len(less) < len(rules)
+    await asyncio.to_thread(stage.server.request, "PATCH", role, {"rules": less}, MERGE)
+    try:
+        await user.create(CLAIMS, "mine", warmPoolRef={"name": "python"})
+        (leader,) = [one for one in racers if one.leads()]
+        where = (f"--namespace={user.namespace}", f"--kubeconfig={stage.server.kubeconfig}")
+        command = [sys.executable, "-m", "sandpool", "why", "claim/mine", *where]
+
+        async def told() -> bool:
+            done = await asyncio.to_thread(
+                subprocess.run, command, capture_output=True, text=True, timeout=60, check=False
+            )
+            return "StatusRefused: The status is not up to date" in done.stdout
+
+        await user.until(told, "`sandpool why` shows the Event")
+        sample = 'sandpool_status_refused{resource="sandboxclaims.extensions.agents.x-k8s.io"} 1.0'
+        assert sample in leader.page("/metrics")[1].splitlines()
+    finally:
+        await asyncio.to_thread(stage.server.request, "PATCH", role, {"rules": rules}, MERGE)
+    await user.served("mine")
 
 
 async def test_a_namespace_that_ends_takes_everything_along(stage: Stage, user: User) -> None:

@@ -11,12 +11,17 @@ from sandpool.cli.contract_flags import ANYWAY, INSTEAD, ContractFlags, flag
 from sandpool.cli.controller_flags import LeadFlags, MemberFlags, PaceFlags, SeenFlags, WhereFlags
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
+from sandpool.cli.tls_flags import TlsFlags
 
 REFERENCE = Path(__file__).parents[3] / "docs/reference/command-line.md"
 CONTRACT = [
     "--extensions",
     "--cluster-domain",
     "--metrics-bind-address",
+    "--metrics-secure-serving",
+    "--metrics-cert-dir",
+    "--tls-min-version",
+    "--tls-cipher-suites",
     "--health-probe-bind-address",
     "--leader-elect",
     "--leader-election-namespace",
@@ -59,7 +64,9 @@ CONTRACT = [
     "--zap-time-encoding",
 ]
 OURS = {
-    flag(each.name) for group in (WhereFlags, LeadFlags, PaceFlags, MemberFlags, SeenFlags) for each in fields(group)
+    flag(each.name)
+    for group in (WhereFlags, LeadFlags, PaceFlags, MemberFlags, SeenFlags, TlsFlags)
+    for each in fields(group)
 }
 REFUSED = {flag(each.name) for each in fields(ContractFlags)}
 
@@ -77,19 +84,47 @@ def test_the_reference_tells_the_answer(name: str) -> None:
 
 
 def test_what_is_so_anyway_is_taken_without_a_word() -> None:
-    ContractFlags().check()
-    ContractFlags(enable_webhook=False, api_connections="1", separate_watch_connection=True, zap_encoder="json").check()
-    ContractFlags(sandbox_write_behind_window="0s", manage_webhook_certs=False, enable_pprof=False).check()
+    for taken in (
+        ContractFlags(),
+        ContractFlags(enable_webhook=False, separate_watch_connection=True, zap_encoder="json"),
+        ContractFlags(sandbox_write_behind_window="0s", manage_webhook_certs=False, enable_pprof=False),
+    ):
+        taken.check(connections=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [
+        ("1", True),
+        ("4", True),
+        ("100", True),
+        ("101", False),
+        ("0", False),
+        ("-1", False),
+        ("four", False),
+        ("", False),
+    ],
+)
+def test_as_many_connections_as_there_can_be(asked: str, taken: bool) -> None:
+    """Up to that number each request has one of its own when it needs one."""
+    flags = ContractFlags(api_connections=asked)
+    if taken:
+        flags.check(connections=100)
+    else:
+        with pytest.raises(Exit, match=r"--api-connections: .*--kube-api-writes-in-flight"):
+            flags.check(connections=100)
 
 
 def test_everything_else_is_refused_at_once_with_what_to_do() -> None:
     with pytest.raises(Exit) as raised:
-        ContractFlags(webhook_port="9443", webhook_namespace="x", api_connections="8", zap_log_level="debug").check()
+        ContractFlags(webhook_port="9443", webhook_namespace="x", api_connections="8", zap_log_level="debug").check(
+            connections=4
+        )
     assert raised.value.code == USAGE
     said = str(raised.value)
     assert "--webhook-port, --webhook-namespace: there is no conversion webhook" in said
     assert "--api-connections: " in said
-    assert "use --kube-api-writes-in-flight" in said
+    assert "twice --kube-api-writes-in-flight" in said
     assert "--zap-log-level: use --log-format and --verbose" in said
 
 
@@ -110,5 +145,7 @@ def test_on_the_command_line(arguments: list[str], said: str, capsys: pytest.Cap
 
 def test_arguments_of_another_manifest_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
     taken = ["--leader-elect=true", "--extensions=true", "--enable-webhook=false", "--disable-claim-events=true"]
+    taken += ["--api-connections=4", "--separate-watch-connection", "--metrics-secure-serving=true"]
+    taken += ["--tls-min-version=VersionTLS12", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]
     assert run(["controller", "--kubeconfig", "/nowhere", *taken, "--cache-label-selectors"]) == 1
     assert "/nowhere: the kubeconfig is not there" in capsys.readouterr().err

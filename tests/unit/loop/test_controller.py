@@ -175,7 +175,7 @@ async def test_a_quota_that_is_raised_is_noticed_within_a_minute() -> None:
 
 
 async def test_errors_back_off_per_key_and_log_one_line_with_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    errors = [NotFound("x"), Unavailable("y"), ZeroDivisionError()]
+    errors = [NotFound("x"), KeyError("y"), ZeroDivisionError()]
     bench = Bench([*errors, Done(), ValueError()], Limits(workers=1, first_delay=1, longest_delay=3))
     bench.controller.wake("k", "test")
 

@@ -117,6 +117,7 @@ subjects:
 {{- if .Values.tracing.enabled }}
 - --enable-tracing
 {{- end }}
+{{- include "sandpool.metricsArguments" . }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
@@ -142,6 +143,7 @@ subjects:
 {{- with .Values.router.url }}
 - --url={{ . }}
 {{- end }}
+{{- include "sandpool.metricsArguments" . }}
 {{- with .Values.router.tlsSecret }}
 - --tls-cert-file=/etc/sandbox-router/tls/tls.crt
 - --tls-key-file=/etc/sandbox-router/tls/tls.key
@@ -149,4 +151,62 @@ subjects:
 {{- with .Values.router.extraArgs }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{- /* Values kept from an earlier chart do not have what later ones brought: it is off then. */ -}}
+{{- define "sandpool.metricsArguments" -}}
+{{- with (.Values.metrics).tls }}
+{{- if .enabled }}
+- --metrics-secure-serving
+{{- if .secret }}
+- --metrics-cert-dir=/etc/sandpool/metrics-tls
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The Secret with the certificate of the metrics, if there is one in use. */ -}}
+{{- define "sandpool.metricsSecret" -}}
+{{- with (.Values.metrics).tls }}
+{{- if .enabled }}{{ .secret }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "sandpool.metricsMount" -}}
+- name: metrics-tls
+  mountPath: /etc/sandpool/metrics-tls
+  readOnly: true
+{{- end }}
+
+{{- define "sandpool.metricsVolume" -}}
+- name: metrics-tls
+  secret:
+    secretName: {{ include "sandpool.metricsSecret" . }}
+    defaultMode: 288
+{{- end }}
+
+{{- /* One endpoint of a ServiceMonitor. Takes root and the name of the Service. */ -}}
+{{- define "sandpool.endpoint" -}}
+{{- $monitor := .root.Values.metrics.serviceMonitor }}
+- port: metrics
+  path: /metrics
+  interval: {{ $monitor.interval }}
+  {{- with $monitor.scrapeTimeout }}
+  scrapeTimeout: {{ . }}
+  {{- end }}
+  {{- if ((.root.Values.metrics).tls).enabled }}
+  scheme: https
+  tlsConfig:
+    {{- if $monitor.tlsConfig }}
+    {{- toYaml $monitor.tlsConfig | nindent 4 }}
+    {{- else if include "sandpool.metricsSecret" .root }}
+    ca:
+      secret:
+        name: {{ include "sandpool.metricsSecret" .root }}
+        key: ca.crt
+    serverName: {{ .service }}.{{ .root.Release.Namespace }}.svc
+    {{- else }}
+    insecureSkipVerify: true
+    {{- end }}
+  {{- end }}
 {{- end }}

@@ -10,6 +10,9 @@ from sandpool.model.container_defaults import STANDARD_LIMITS, STANDARD_REQUESTS
 
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
+CONFIGURATION = "agent-sandbox-config"
+"""A ConfigMap with what the program reads from files (`allowed-label-domains`); there need not be one. The name is the contract's."""
+CONFIGURATION_FOLDER = "/etc/sandbox-config"
 USER = 65532
 ORDINARY: dict[str, Any] = {
     "runAsNonRoot": True,
@@ -48,6 +51,7 @@ def _pod(settings: Settings) -> dict[str, Any]:
         "securityContext": dict(ORDINARY),
         "topologySpreadConstraints": spread(SELECTOR),
         "containers": [_container(settings)],
+        "volumes": [{"name": "config", "configMap": {"name": CONFIGURATION, "optional": True}}],
     }
 
 
@@ -64,6 +68,7 @@ def _container(settings: Settings) -> dict[str, Any]:
         **probes(),
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": dict(CONFINED),
+        "volumeMounts": [{"name": "config", "mountPath": CONFIGURATION_FOLDER, "readOnly": True}],
     }
 
 

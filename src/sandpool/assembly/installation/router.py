@@ -10,12 +10,16 @@ from sandpool.assembly.installation.deployment import CONFINED, HEALTH_PORT, ORD
 from sandpool.assembly.installation.labelled import labelled, labels, selector
 from sandpool.assembly.installation.rules import ROUTER_ACTIVITY, ROUTER_CLUSTER, ROUTER_NAMESPACED, USERS
 from sandpool.assembly.installation.settings import ROUTER, Settings
+from sandpool.model.labels import SANDBOX_NAME_HASH
 from sandpool.wire.router_service import PORT, SERVICE
 
 COMPONENT = "router"
 ADMITTED = {"app": "sandbox-router"}
 """Pods that the NetworkPolicy of templates lets in."""
 METRICS_PORT = 9090
+DNS = 53
+API_SERVERS = (443, 6443, 8443, 16443)
+"""Ports of API servers behind their Service; common ones."""
 KEYS = "sandbox-router-keys"
 """A Secret whose entries are the keys of tokens for one sandbox; without it there are no such tokens."""
 KEYS_FOLDER = "/etc/sandbox-router/keys"
@@ -38,6 +42,7 @@ def router(settings: Settings) -> list[dict[str, Any]]:
             "metadata": labelled(ROUTER, settings.namespace, COMPONENT),
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(COMPONENT)}},
         },
+        _network_policy(settings),
     ]
 
 
@@ -66,6 +71,31 @@ def _service(settings: Settings) -> dict[str, Any]:
         "metadata": labelled(SERVICE, settings.namespace, COMPONENT),
         "spec": {"type": "ClusterIP", "selector": selector(COMPONENT), "ports": ports},
     }
+
+
+def _network_policy(settings: Settings) -> dict[str, Any]:
+    """In: requests, and what probes and Prometheus read. Out: sandboxes, DNS, and the ports that API servers listen on, since their
+    addresses differ from cluster to cluster."""
+    sandboxes = {"key": SANDBOX_NAME_HASH, "operator": "Exists"}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": labelled(ROUTER, settings.namespace, COMPONENT),
+        "spec": {
+            "podSelector": {"matchLabels": selector(COMPONENT)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"ports": _tcp(port)} for port in (PORT, METRICS_PORT, HEALTH_PORT)],
+            "egress": [
+                {"to": [{"namespaceSelector": {}, "podSelector": {"matchExpressions": [sandboxes]}}]},
+                {"ports": [{"protocol": "UDP", "port": DNS}, *_tcp(DNS)]},
+                {"ports": _tcp(*API_SERVERS)},
+            ],
+        },
+    }
+
+
+def _tcp(*ports: int) -> list[dict[str, Any]]:
+    return [{"protocol": "TCP", "port": port} for port in ports]
 
 
 def _deployment(settings: Settings) -> dict[str, Any]:

@@ -41,8 +41,13 @@ def binding(claim: SandboxClaim, bound: SandboxClaimStatus, *, has_status: bool 
 
 def bound_status(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> SandboxClaimStatus:
     """What the binding says."""
-    bound = BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips)
-    return SandboxClaimStatus(conditions=bound_conditions(claim, sandbox, now), sandbox=bound)
+    return SandboxClaimStatus(conditions=bound_conditions(claim, sandbox, now), sandbox=bound_sandbox(sandbox))
+
+
+def bound_sandbox(sandbox: Sandbox) -> BoundSandbox:
+    """Which sandbox a claim has and where it is reached, as the sandbox itself says it."""
+    status = sandbox.status
+    return BoundSandbox(name=sandbox.metadata.name, pod_ips=status.pod_ips, service_fqdn=status.service_fqdn)
 
 
 def bound_conditions(claim: SandboxClaim, sandbox: Sandbox, now: datetime) -> tuple[Condition, ...]:

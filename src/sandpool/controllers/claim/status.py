@@ -10,8 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from sandpool.controllers.claim.binding import as_json, bound_as_seen, bound_conditions
-from sandpool.model.claim import BoundSandbox, SandboxClaim, SandboxClaimStatus
+from sandpool.controllers.claim.binding import as_json, bound_as_seen, bound_conditions, bound_sandbox
+from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
 from sandpool.model.conditions import Condition, Truth, find, put, without
 from sandpool.model.patches import Json, Patch, json_patch
 from sandpool.model.reasons import Reason, Type
@@ -35,7 +35,7 @@ def forwarded(
     elif find(conditions, Type.HEALTHY) is not None:
         fine = (Truth.TRUE, Reason.AS_EXPECTED, "Nothing is wrong")
         conditions = put(conditions, Type.HEALTHY, *fine, generation=generation, now=now)
-    return SandboxClaimStatus(conditions=conditions, sandbox=_bound(sandbox))
+    return SandboxClaimStatus(conditions=conditions, sandbox=bound_sandbox(sandbox))
 
 
 def as_of_before(status: SandboxClaimStatus, claim: SandboxClaim) -> SandboxClaimStatus:
@@ -66,7 +66,7 @@ def ended(claim: SandboxClaim, sandbox: Sandbox | None, now: datetime) -> Sandbo
     conditions = claim.status.conditions if sandbox is None else bound_conditions(claim, sandbox, now)
     told = (Truth.FALSE, Reason.CLAIM_EXPIRED, EXPIRED)
     conditions = put(conditions, Type.READY, *told, generation=claim.metadata.generation, now=now)
-    return SandboxClaimStatus(conditions=conditions, sandbox=None if sandbox is None else _bound(sandbox))
+    return SandboxClaimStatus(conditions=conditions, sandbox=None if sandbox is None else bound_sandbox(sandbox))
 
 
 def misleads(claim: SandboxClaim) -> bool:
@@ -101,10 +101,6 @@ def status_patch(claim: SandboxClaim, new: SandboxClaimStatus, *, has_status: bo
     elif claim.status.sandbox is not None:
         changes.append({"op": "remove", "path": "/status/sandbox"})
     return json_patch([*tests, bound_as_seen(claim.status.sandbox), *changes])
-
-
-def _bound(sandbox: Sandbox) -> BoundSandbox:
-    return BoundSandbox(name=sandbox.metadata.name, pod_ips=sandbox.status.pod_ips)
 
 
 def _by_type(conditions: Iterable[Condition]) -> list[Condition]:

@@ -51,7 +51,7 @@ def decisive(sandbox: Sandbox) -> object:
 
 def remark(sandbox: Sandbox) -> object:
     """What can wait a moment."""
-    return _plain(find(sandbox.status.conditions, Type.READY))
+    return _plain(find(sandbox.status.conditions, Type.READY)), sandbox.status.service_fqdn
 
 
 def controller_uid(sandbox: Sandbox | None) -> Uid | None:

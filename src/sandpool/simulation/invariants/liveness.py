@@ -69,6 +69,8 @@ def _bound(claim: SandboxClaim, box: Sandbox, told: str) -> Iterator[str]:
         yield f"8: claim {key} says {told}, its sandbox {_said(box)}"
     if is_true(claim.status.conditions, Type.READY) and shown.pod_ips != box.status.pod_ips:
         yield f"8: claim {key} shows the addresses {shown.pod_ips}, its sandbox {box.status.pod_ips}"
+    if is_true(claim.status.conditions, Type.READY) and shown.service_fqdn != box.status.service_fqdn:
+        yield f"8: claim {key} shows the Service {shown.service_fqdn}, its sandbox {box.status.service_fqdn}"
     if is_true(claim.status.conditions, Type.FINISHED) != is_true(box.status.conditions, Type.FINISHED):
         yield f"8: claim {key} and its sandbox differ about Finished"
 

@@ -54,15 +54,15 @@ def make_authority(now: datetime) -> Pair:
     return _pair(certificate, key)
 
 
-def make_server(authority: Pair, names: tuple[str, ...], now: datetime) -> Pair:
+def make_server(authority: Pair, names: tuple[str, ...], now: datetime, *, subject: str = "sandpool-apiserver") -> Pair:
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = _private_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandpool-apiserver")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
-        _builder(subject, issuer.subject, key.public_key(), now, SERVER_LIFE)
+        _builder(name, issuer.subject, key.public_key(), now, SERVER_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
