@@ -25,6 +25,7 @@ NOT_TYPED = {
     "docs/how-to/production.md": "its block is a role, with which tests/kube/test_router.py runs",
     "docs/reference/local-api.md": "its block is a quota; tests/integration/kubectl/test_quota.py makes such ones",
     "docs/reference/metrics.md": "its block is a query",
+    "docs/reference/sdk.md": "its block is the tree of errors",
 }
 """Pages with blocks that nobody types as they are, and why."""
 

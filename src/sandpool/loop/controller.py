@@ -15,7 +15,7 @@ from itertools import count
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
-from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid, TooLarge, Unreachable
+from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid, RequestTooLarge, Unreachable
 from sandpool.kube.lanes import Lane, take_lane
 from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
@@ -321,7 +321,9 @@ class Controller(Generic[K]):
 def _refused(error: BaseException) -> bool:
     """The server understood and said no: a policy, a quota, a webhook, or an object that breaks a rule. A patch whose test
     failed (Invalid without causes) is no refusal."""
-    return isinstance(error, (Forbidden, BadRequest, TooLarge)) or (isinstance(error, Invalid) and bool(error.causes))
+    return isinstance(error, (Forbidden, BadRequest, RequestTooLarge)) or (
+        isinstance(error, Invalid) and bool(error.causes)
+    )
 
 
 def _traced(
