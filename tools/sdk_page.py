@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import re
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ cluster is found is in [Connect to a cluster](../how-to/connect.md).
 A `Command` is text, which goes through a shell, or a list of words, which does not. A `Source` is bytes, text, an open file or something that
 gives bytes piece by piece. A `RemotePath` is in the sandbox, a `LocalPath` here; both are text or a path. `Progress` is a function that is called with
 the bytes done and the bytes in all.
+"""
+ERRORS = """\
+Everything that the SDK raises on purpose is a `SandpoolError`, can be imported from `sandpool`, and stands in this tree. A name in brackets is another
+class that it is as well, so either can be caught. What is wrong with an argument is Python's own `TypeError` or `ValueError`.
 """
 FIRST = ("Sandbox", "Result", "Process", "Terminal", "Files", "Connection", "Config", "SandboxInfo", "State")
 HANDED_OUT = {
@@ -51,6 +56,10 @@ def sdk_page() -> str:
         "\n## Handed out\n\nWhat some of these methods give; none of them is made by hand.\n",
         *(_class(name, thing, "###") for name, thing in beside.items()),
         "\n## Errors\n\n",
+        ERRORS,
+        "\n```text\n",
+        *_drawn(errors, sandpool.SandpoolError),
+        "```\n\n",
         *_errors(errors),
     ]
     return re.sub(r"\n{3,}", "\n\n", "".join(parts))
@@ -169,9 +178,29 @@ def _text(thing: Any) -> str:
     return (thing.__doc__ and inspect.getdoc(thing)) or ""
 
 
+def _drawn(errors: dict[str, Any], root: type, above: str = "") -> Iterator[str]:
+    """The tree of the errors, a line each. One with several bases stands below the first that is ours, and names the others."""
+    if not above:
+        yield f"{root.__name__}\n"
+    below = [one for one in errors.values() if _parent(one) is root]
+    for one in below:
+        last = one is below[-1]
+        also = ", ".join(
+            base.__name__ for base in one.__bases__ if base is not root and base.__name__ in {*errors, *dir(builtins)}
+        )
+        yield f"{above}{'└── ' if last else '├── '}{one.__name__}{f' ({also})' if also else ''}\n"
+        yield from _drawn(errors, one, above + ("    " if last else "│   "))
+
+
+def _parent(error: type) -> type | None:
+    return next((base for base in error.__bases__ if issubclass(base, sandpool.SandpoolError)), None)
+
+
 def _errors(errors: dict[str, Any]) -> Iterator[str]:
     yield "| error | is also | raised when |\n|---|---|---|\n"
     for name, error in errors.items():
-        above = ", ".join(f"`{base.__name__}`" for base in error.__bases__ if base is not Exception)
+        above = ", ".join(
+            f"`{base.__name__}`" for base in error.__bases__ if issubclass(base, Exception) and base is not Exception
+        )
         summary = " ".join(_text(error).split("\n\n")[0].split())
         yield f"| `{name}` | {above} | {summary.replace('|', 'or')} |\n"

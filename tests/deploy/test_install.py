@@ -1,14 +1,25 @@
-"""`sandpool install`: what it prints, and what it says when it cannot."""
+"""`sandpool install`: what it applies or prints, and what it says when it cannot."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+from pathlib import Path
+
 import pytest
 
+from sandpool.assembly.installation.objects import objects
 from sandpool.assembly.installation.rules import CLUSTER
-from sandpool.cli.exits import USAGE
+from sandpool.assembly.installation.settings import Settings
+from sandpool.cli.exits import FAILED, USAGE
+from sandpool.cli.install import path_of
 from sandpool.cli.main import run
 from sandpool.model.crds import crds
+from support.cluster import running_cluster, sandpool
 from support.helm import by_identity, documents
+from support.kube_server import KubeServer
+from support.scripted_peer import answer, forever, scripted_peer
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str, str, str], dict[str, object]]:
@@ -58,11 +69,78 @@ def test_a_second_installation_leaves_the_first_alone(capsys: pytest.CaptureFixt
     assert one & other == set()
 
 
-def test_without_dry_run_it_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_image_it_installs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["install"]) == USAGE
     out, err = capsys.readouterr()
     assert out == ""
-    assert "sandpool install --dry-run | kubectl apply --server-side -f -" in err
+    assert "name it with --image" in err
+    assert "sandpool install --dry-run" in err
+
+
+async def test_it_sends_every_object_in_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    async with scripted_peer(forever(answer({}))) as peer:
+        code = await asyncio.to_thread(installed, peer.url, tmp_path)
+    assert code == 0
+    out, err = capsys.readouterr()
+    wanted = objects(Settings(namespace="here", image="x"))
+    assert [one.json for one in peer.seen] == wanted
+    assert {(one.method, one.headers["Content-Type"], one.query["fieldManager"]) for one in peer.seen} == {
+        ("PATCH", "application/apply-patch+yaml", "kubectl")
+    }
+    assert out.splitlines() == [f"{one['kind'].lower()}/{one['metadata']['name']} applied" for one in wanted]
+    paths = [one.path for one in peer.seen]
+    assert paths[0] == "/api/v1/namespaces/here"
+    assert "/apis/networking.k8s.io/v1/namespaces/here/networkpolicies/sandpool-controller" in paths
+    assert "/apis/rbac.authorization.k8s.io/v1/clusterroles/sandpool-controller" in paths
+    assert "rollout status" in err
+
+
+async def test_an_object_that_is_refused_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    refusal = {"kind": "Status", "reason": "Forbidden", "message": "you may not", "code": 403}
+    async with scripted_peer(answer({}), answer(refusal, 403)) as peer:
+        code = await asyncio.to_thread(installed, peer.url, tmp_path)
+    assert code == FAILED
+    out, err = capsys.readouterr()
+    assert out == "namespace/here applied\n"
+    assert "customresourcedefinition/" in err
+    assert "you may not" in err
+    assert len(peer.seen) == 2
+
+
+def installed(server: str, folder: Path) -> int:
+    """With a kubeconfig for this server."""
+    named = {"name": "x", "cluster": {"server": server}}
+    context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
+    body = {"current-context": "x", "clusters": [named], "contexts": [context], "users": [{"name": "x", "user": {}}]}
+    (folder / "kubeconfig").write_text(json.dumps(body))
+    return run(["install", "--image", "x", "-n", "here", "--kubeconfig", str(folder / "kubeconfig")])
+
+
+def test_never_on_the_cluster_of_this_machine(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "data") as cluster:
+        kubeconfig = ("--kubeconfig", str(cluster.data_dir / "kubeconfig"))
+        done = sandpool(
+            "install",
+            "--image",
+            "x",
+            *kubeconfig,
+            check=False,
+            env={**os.environ, "SANDPOOL_DATA_DIR": str(cluster.data_dir)},
+        )
+    assert done.returncode == USAGE
+    assert "runs its controllers itself" in done.stderr
+
+
+@pytest.mark.kube
+def test_a_real_server_has_it_afterwards(server: KubeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--kubeconfig", str(server.kubeconfig), "-n", "acted"]
+    for image in ("x:1", "x:2", "x:2"):
+        assert run(["install", "--image", image, *where]) == 0, capsys.readouterr().err
+    path = "/apis/apps/v1/namespaces/acted/deployments/sandpool-controller"
+    (container,) = server.request("GET", path)["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "x:2"
+    for body in objects(Settings(namespace="acted", image="x:2")):
+        assert server.request("GET", path_of(body))["metadata"]["name"] == body["metadata"]["name"]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,13 @@ def test_a_guide(guide: str, cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.kubectl
 def test_rolling_out_a_template(home: Path) -> None:
-    said = typed(BEFORE_A_ROLLOUT + script("docs/how-to/roll-out-a-template.md"), home)
+    """And what the template had before it still has."""
+    names = "kubectl get sandboxtemplate python -o jsonpath='{range .spec.podTemplate.spec.containers[0].env[*]}{.name} {end}'"
+    page = "docs/how-to/roll-out-a-template.md"
+    said = typed(f"{BEFORE_A_ROLLOUT}echo before: $({names})\n{script(page)}\necho after: $({names})\n", home)
+    before, after = (re.findall(rf"^{when}: (.*)$", said, re.MULTILINE)[0].split() for when in ("before", "after"))
+    assert "HOME" in before
+    assert after == [*before, "RELEASE"]
     assert "sandbox.agents.x-k8s.io/box condition met" in said
     assert said.count("patched") == 5
 

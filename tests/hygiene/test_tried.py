@@ -26,6 +26,7 @@ NOT_TYPED = {
     "docs/how-to/router-on-kubernetes.md": "its blocks are values of the chart, with which tests/deploy renders it",
     "docs/reference/local-api.md": "its block is a quota; tests/integration/kubectl/test_quota.py makes such ones",
     "docs/reference/metrics.md": "its block is a query",
+    "docs/reference/sdk.md": "its block is the tree of errors",
 }
 """Pages with blocks that nobody types as they are, and why."""
 

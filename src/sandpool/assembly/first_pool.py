@@ -23,6 +23,12 @@ NAMESPACE: Final = "default"
 TEMPLATE: Final = "python"
 USER: Final = 1000
 HOME: Final = "/workspace"
+ENVIRONMENT: Final = {
+    "HOME": HOME,
+    "PYTHONUNBUFFERED": "1",  # what a program prints is seen when it prints it, also if it is ended before its end
+    "PIP_BREAK_SYSTEM_PACKAGES": "1",  # the machine's packages are read-only: pip installs below HOME, whatever its distribution says
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ def template_body() -> dict[str, Any]:
         "image": "host",
         "command": ["sleep", "infinity"],
         "workingDir": HOME,
-        "env": [{"name": "HOME", "value": HOME}],
+        "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "workspace", "mountPath": HOME}],
     }

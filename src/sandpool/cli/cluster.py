@@ -129,6 +129,14 @@ class Cluster:
         except NotFound as error:
             raise absent(error, kind, namespace, name) from error
 
+    def apply(self, path: str, body: bytes, content_type: str, manager: str) -> None:
+        """Makes an object what `body` says of it, whether or not it is there: a server-side apply."""
+        from sandpool.sdk.api_paths import with_query
+
+        self._client.request(
+            "PATCH", with_query(path, {"fieldManager": manager}), (("Content-Type", content_type),), body
+        )
+
     def delete(self, kind: Kind, namespace: str, name: str) -> Json:
         """Raises NotFound."""
         return self._client.delete(path(kind, namespace, name))
@@ -155,7 +163,7 @@ def absent(error: NotFound, kind: Kind, namespace: str, name: str = "") -> Exit:
     if _UNSERVED in str(error) or (not name and "namespace" not in str(error)):
         return Exit(
             FAILED,
-            f"this cluster does not know {plural(kind)} ({kind.group_resource}). `sandpool install` prints what it needs for them",
+            f"this cluster does not know {plural(kind)} ({kind.group_resource}). `sandpool install` installs them",
         )
     where = f" in namespace {namespace}" if namespace and kind.namespaced else ""
     if not name:

@@ -49,7 +49,7 @@ COMMANDS = (
     Command("why", "why:why", OBJECTS, "Tell what happened to one object, and why."),
     Command("controller", "controller:controller", KUBERNETES, "Run the controllers on a Kubernetes cluster."),
     Command("router", "router:router", KUBERNETES, "Run the router: the way into sandboxes there."),
-    Command("install", "install:install", KUBERNETES, "Print what installs the controllers there."),
+    Command("install", "install:install", KUBERNETES, "Install the controllers there."),
     Command("crds", "crds:crds", KUBERNETES, "Print the CustomResourceDefinitions."),
     Command("simulate", "simulate:simulate", OTHER, "Run the controllers on a simulated cluster, with faults."),
     Command("load", "load:load", OTHER, "Drive a cluster with claims, and tell how it went."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sandpool.cli.exits import FAILED, NOT_FOUND, TIMED_OUT
 from sandpool.kube import errors as kube
 
@@ -29,11 +31,26 @@ _NEXT: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\(or Config\(kubeconfig=\.\.\.\)\)"), "or --kubeconfig"),
+    (re.compile(r" \(or Config\([a-z_]+=(?:\.\.\.|True)\)\)"), ""),  # where there is no flag the variable remains
+    (re.compile(r"\bwith timeout=(?!\w)"), "with --timeout"),
+    (re.compile(r"\bSandbox\.attach\('([^']*)'\)"), r"`sandpool exec \1`"),
+)
+
+
+def in_flags(message: str) -> str:
+    """A message of the SDK in the words of the command line: flags and commands instead of arguments and methods."""
+    for pattern, instead in _WORDS:
+        message = pattern.sub(instead, message)
+    return message
+
+
 def told(error: Exception) -> str:
     """One line that ends with what to do; errors of the SDK end so by themselves."""
     from sandpool.sdk.errors import SandboxError
 
-    message = " ".join([str(error), *getattr(error, "__notes__", ())]).strip()
+    message = in_flags(" ".join([str(error), *getattr(error, "__notes__", ())]).strip())
     if isinstance(error, SandboxError | kube.ConfigError):
         return message
     step = next((step for kind, step in _NEXT if isinstance(error, kind)), "")

@@ -1,20 +1,37 @@
-"""`sandpool install`: the objects that a Kubernetes cluster needs, as YAML."""
+"""`sandpool install`: the objects that a Kubernetes cluster needs, applied to it, or printed as YAML."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sandpool.cli.exits import USAGE, Exit
+from sandpool.cli.cluster_flags import ClusterFlags
+from sandpool.cli.console import Console, Terminal
+from sandpool.cli.exits import FAILED, USAGE, Exit
+from sandpool.cli.failures import told
+from sandpool.kube.errors import SandpoolError
 
-APPLY = "kubectl apply --server-side -f -"
+if TYPE_CHECKING:
+    from sandpool.assembly.installation.settings import Settings
+    from sandpool.cli.cluster import Cluster
+
+MANAGER = "kubectl"
+"""The owner of the fields, as of `kubectl apply --server-side`: what one of the two has applied the other can change."""
+APPLIED = "application/apply-patch+yaml"
+
+_NO_IMAGE = "no image is published yet: push yours to a registry and name it with --image"
 
 
 def install(
     *,
-    dry_run: Annotated[bool, Parameter(negative="", help="Print the objects. Nothing is sent anywhere.")] = False,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="Print the objects as YAML instead. Nothing is sent anywhere.")
+    ] = False,
     namespace: Annotated[
         str, Parameter(name=["--namespace", "-n"], help="Where the controller runs.")
     ] = "agent-sandbox-system",
@@ -34,10 +51,16 @@ def install(
     router: Annotated[
         bool, Parameter(help="Whether a router, the way into sandboxes, runs beside the controller.")
     ] = True,
+    kubeconfig: Annotated[
+        Path | None, Parameter(help="Of the cluster. Default: $SANDPOOL_KUBECONFIG, the current kubeconfig.")
+    ] = None,
+    context: Annotated[
+        str, Parameter(show_default=False, help="A context of the kubeconfig. Default: $SANDPOOL_CONTEXT.")
+    ] = "",
 ) -> None:
-    """Print what installs sandpool on a Kubernetes cluster: definitions, permissions, the controller, the router.
+    """Install sandpool on a Kubernetes cluster: definitions, permissions, the controller, the router.
 
-    It sends nothing by itself: read what it prints, then give it to kubectl. The same objects are in the Helm chart.
+    It applies them server-side, as `kubectl apply --server-side` does, and can be run again. The same objects are in the Helm chart.
     """
     from sandpool.assembly.installation.objects import manifest
     from sandpool.assembly.installation.settings import IMAGE, Settings
@@ -48,11 +71,46 @@ def install(
     )
     if problem := next(settings.wrong(), None):
         raise Exit(USAGE, problem)
-    if not dry_run:
-        raise Exit(USAGE, f"install changes no cluster by itself; run `sandpool install --dry-run | {APPLY}`")
+    if dry_run:
+        if image is None:
+            print(f"{_NO_IMAGE}, not {IMAGE}", file=sys.stderr)
+        print(manifest(settings), end="")
+        return
     if image is None:
-        print(
-            f"No image is published yet: push yours to a registry and name it with --image, not {IMAGE}",
-            file=sys.stderr,
-        )
-    print(manifest(settings), end="")
+        raise Exit(USAGE, f"{_NO_IMAGE}. `sandpool install --dry-run` shows what would be installed")
+    _install(settings, ClusterFlags(kubeconfig=kubeconfig, context=context))
+
+
+def _install(settings: Settings, where: ClusterFlags) -> None:
+    from sandpool.assembly.installation.objects import objects
+    from sandpool.cli.cluster import connected
+
+    with connected(where) as cluster:
+        if cluster.running is not None:
+            raise Exit(
+                USAGE,
+                "the cluster of this machine runs its controllers itself; name a Kubernetes cluster with --kubeconfig or --context",
+            )
+        applied(cluster, objects(settings), Terminal())
+    follow = f"`kubectl -n {settings.namespace} rollout status deployment/sandpool-controller`"
+    print(f"{follow} follows its start.", file=sys.stderr)
+
+
+def applied(cluster: Cluster, wanted: Sequence[dict[str, Any]], console: Console) -> None:
+    """One after the other, in an order in which each finds what it needs. Ends with 1 at the first that is refused."""
+    for body in wanted:
+        name = f"{body['kind'].lower()}/{body['metadata']['name']}"
+        try:
+            cluster.apply(path_of(body), json.dumps(body).encode(), APPLIED, MANAGER)
+        except SandpoolError as error:
+            raise Exit(FAILED, f"{name}: {told(error)}. What is listed above is applied; run it again") from error
+        console.write(f"{name} applied\n")
+
+
+def path_of(body: dict[str, Any]) -> str:
+    """Of an object in the API, by the rule that all of these kinds follow."""
+    from sandpool.sdk.api_paths import api_path
+
+    kind, metadata = body["kind"].lower(), body["metadata"]
+    resource = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return api_path(body["apiVersion"], resource, metadata.get("namespace", ""), metadata["name"])

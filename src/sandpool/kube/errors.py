@@ -4,7 +4,7 @@ SandpoolError
 ├── ApiError(status, reason, message, causes)   what an API server said, or would have
 │   ├── BadRequest 400          ├── Unauthorized 401       ├── Forbidden 403        ├── NotFound 404
 │   ├── MethodNotAllowed 405    ├── NotAcceptable 406      ├── Conflict 409         ├── AlreadyExists 409
-│   ├── Gone 410 (relist)       ├── TooLarge 413           ├── UnsupportedMedia 415 ├── Invalid 422
+│   ├── Gone 410 (relist)       ├── RequestTooLarge 413    ├── UnsupportedMedia 415 ├── Invalid 422
 │   ├── TooManyRequests 429 (retry_after)                  ├── InternalError 500
 │   ├── Unavailable 503         ├── ServerTimeout 504      └── InsufficientStorage 507 (surely not processed)
 ├── Unreachable            no answer: it is not known whether the request was processed
@@ -102,75 +102,103 @@ class ApiError(SandpoolError):
 
 
 class BadRequest(ApiError):
+    """The request cannot be understood (400)."""
+
     status, reason = 400, "BadRequest"
 
 
 class Unauthorized(ApiError):
+    """The server does not know the credential (401)."""
+
     status, reason = 401, "Unauthorized"
 
 
 class Forbidden(ApiError):
+    """The credential may not do this, or a quota is used up (403)."""
+
     status, reason = 403, "Forbidden"
 
 
 class NotFound(ApiError):
+    """There is no such object, namespace or kind (404)."""
+
     status, reason = 404, "NotFound"
 
 
 class MethodNotAllowed(ApiError):
+    """The server does not offer this for the kind (405)."""
+
     status, reason = 405, "MethodNotAllowed"
 
 
 class NotAcceptable(ApiError):
+    """The server cannot answer in the form that was asked for (406)."""
+
     status, reason = 406, "NotAcceptable"
 
 
 class Conflict(ApiError):
+    """The object changed meanwhile, or a precondition does not hold (409)."""
+
     status, reason = 409, "Conflict"
 
 
 class AlreadyExists(ApiError):
+    """An object of this name is there already (409)."""
+
     status, reason = 409, "AlreadyExists"
 
 
 class Gone(ApiError):
-    """The revision asked for is compacted away: list again. Reason Expired or Gone."""
+    """The revision asked for is compacted away: list again (410)."""
 
     status, reason = 410, "Expired"
 
 
-class TooLarge(ApiError):
+class RequestTooLarge(ApiError):
+    """The request has more bytes, or a patch more operations, than the server takes (413)."""
+
     status, reason = 413, "RequestEntityTooLarge"
 
 
 class UnsupportedMedia(ApiError):
+    """The server does not take a body of this type (415)."""
+
     status, reason = 415, "UnsupportedMediaType"
 
 
 class Invalid(ApiError):
-    """422. With causes the object breaks its schema; without, a JSON patch could not be applied."""
+    """With `causes` the object breaks its schema; without, a JSON patch could not be applied (422)."""
 
     status, reason = 422, "Invalid"
 
 
 class TooManyRequests(ApiError):
+    """The server is too busy (429); `retry_after` is in how many seconds to come back."""
+
     status, reason = 429, "TooManyRequests"
 
 
 class InternalError(ApiError):
+    """The server failed (500)."""
+
     status, reason = 500, "InternalError"
 
 
 class Unavailable(ApiError):
+    """The server cannot answer now (503)."""
+
     status, reason = 503, "ServiceUnavailable"
 
 
 class ServerTimeout(ApiError):
+    """The server did not finish in time (504)."""
+
     status, reason = 504, "Timeout"
 
 
 class InsufficientStorage(ApiError):
-    """The disk of the server is full: nothing was stored, and what makes room still is."""
+    """The disk of the server is full: nothing was stored, and what makes room still is (507)."""
 
     status, reason = 507, "InsufficientStorage"
 

@@ -147,7 +147,7 @@ def merge_files(paths: Sequence[Path]) -> Merged:
 
 
 def _read(path: Path) -> _File:
-    text = read_text(path, "the kubeconfig", "name one that exists, with KUBECONFIG or --kubeconfig")
+    text = read_text(path, "the kubeconfig", "name one that exists, with KUBECONFIG (or Config(kubeconfig=...))")
     try:
         # The loader is a safe one with fewer types; S506 only knows the two names of the library.
         document = yaml.load(text, Loader=_Loader)  # noqa: S506

@@ -13,7 +13,7 @@ from sandpool.kube.errors import (
     Conflict,
     Forbidden,
     Invalid,
-    TooLarge,
+    RequestTooLarge,
     TooManyRequests,
     Unreachable,
 )
@@ -75,7 +75,9 @@ def classify(error: BaseException) -> tuple[Arm, BaseException]:
 def refuses(error: BaseException) -> bool:
     """The server understood and said no: a policy, a quota, a webhook, or an object that breaks a rule. A patch whose test
     failed (Invalid without causes) is no refusal."""
-    return isinstance(error, (Forbidden, BadRequest, TooLarge)) or (isinstance(error, Invalid) and bool(error.causes))
+    return isinstance(error, (Forbidden, BadRequest, RequestTooLarge)) or (
+        isinstance(error, Invalid) and bool(error.causes)
+    )
 
 
 def unavailable(error: BaseException) -> BaseException | None:

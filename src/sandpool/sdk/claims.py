@@ -28,6 +28,7 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 RANDOM_LETTERS = 12
 LONGEST_NAME = 63  # a cold sandbox is named like its claim, and its name must be a label
 
+EXPIRED = frozenset({"ClaimExpired", "SandboxExpired"})
 POOL_MISSING = "WarmPoolNotFound"
 TERMINAL = frozenset(
     {
@@ -35,8 +36,7 @@ TERMINAL = frozenset(
         "InvalidMetadata",
         "EnvVarsInjectionRejected",
         "VolumeClaimTemplatesError",
-        "ClaimExpired",
-        "SandboxExpired",
+        *EXPIRED,
         "InvalidConfiguration",
         "PodFailed",
         "PodSucceeded",
@@ -100,6 +100,22 @@ def shutdown_time(ttl: float | timedelta, now: datetime) -> str:
     return times.seconds(end if end.microsecond == 0 else end.replace(microsecond=0) + timedelta(seconds=1))
 
 
+def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """A copy. TypeError for what cannot be a label."""
+    asked: Any = labels  # whoever has no type checker may give anything
+    if not isinstance(asked, Mapping):
+        raise TypeError(f"labels is {type(asked).__name__}; give a mapping of names to values, both str")
+    for name, value in asked.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the name {name!r} in labels is {type(name).__name__}; names and values must be str")
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise TypeError(
+                f"labels[{name!r}] is {value!r}, of type {kind}; values must be str, such as {str(value)!r}"
+            )
+    return dict(asked)
+
+
 def claim_body(
     name: str,
     pool: str,
@@ -161,12 +177,25 @@ def failure(claim: Object) -> ClaimError | None:
     return None
 
 
-def waiting_for(claim: Object) -> str:
-    """What a claim that is not ready says about itself."""
+def waiting_for(claim: Object, pool: Object | None = None) -> str:
+    """What a claim that is not ready waits for: in its own words or, before it has any, in those of its pool (None: it is not known).
+
+    A wait is written into a claim only after a while, so a claim without words may well be in line."""
     one = condition(claim, "Ready")
-    if not one:
-        return "no controller has looked at it yet: is one running?"
-    return _sentence(one)
+    if one:
+        return _sentence(one)
+    name = str(((claim.get("spec") or {}).get("warmPoolRef") or {}).get("name", ""))
+    if pool is None:
+        return f"it waits for a sandbox of pool {name!r}; nothing more is known yet"
+    status = pool.get("status") or {}
+    if not status:
+        return f"no controller has looked at its pool {name!r} yet: is one running?"
+    wanted, there = (pool.get("spec") or {}).get("replicas", 1), status.get("readyReplicas") or 0
+    if not wanted:
+        return f"pool {name!r} keeps no sandboxes (replicas: 0), so one is being started for it"
+    why = condition(pool, "Progressing")
+    told = f" ({_sentence(why)})" if why and there != wanted else ""
+    return f"it waits for a sandbox of pool {name!r}, which has {there} of {wanted} ready{told}"
 
 
 def for_this(uid: str, *operations: dict[str, Any]) -> list[dict[str, Any]]:

@@ -188,7 +188,9 @@ def _authority(config: Config) -> str:
 
     if not config.ca_file:
         return ""
-    return read_text(Path(config.ca_file), "the certificate authority", "correct SANDPOOL_CA_FILE (or ca_file)")
+    return read_text(
+        Path(config.ca_file), "the certificate authority", "correct SANDPOOL_CA_FILE (or Config(ca_file=...))"
+    )
 
 
 def _router(config: Config) -> str:

@@ -1,5 +1,7 @@
 """What the SDK can raise. Every message names the object and says what to do next.
 
+Advice is about arguments, written as `timeout=`, `Config(router=...)` or `Sandbox.attach(...)`: cli/failures.py turns these into flags and commands.
+
 SandpoolError                          kube/errors.py: ApiError (what an API server said) and Unreachable (no answer) are there
 ├── Unreachable
 │   ├── TimedOut                       no answer within the time allowed; also TimeoutError
@@ -17,7 +19,8 @@ SandpoolError                          kube/errors.py: ApiError (what an API ser
     ├── RouterError(status, code)      another refusal of the router or of the daemon in the sandbox
     ├── TooLarge(limit)                more came than is held in memory
     ├── CommandError
-    │   ├── CommandFailed(exit_code, stdout, stderr)
+    │   ├── CommandFailed(exit_code)   with what it said: stdout, stderr
+    │   │   └── CommandNotFound        the sandbox has no such program; also FileNotFoundError
     │   ├── CommandTimeout             with what it had said; also TimeoutError
     │   ├── CommandLost                the connection was lost, and the command ended with it
     │   └── ProcessNotFound
@@ -26,12 +29,18 @@ SandpoolError                          kube/errors.py: ApiError (what an API ser
         ├── FileExists                 something is there already, or a folder is not empty; also FileExistsError
         ├── FileDenied                 also PermissionError
         ├── FileTooLarge(limit)        also TooLarge
+        ├── PastTheEnd                 a part of a file that begins behind its end
         └── NoSpace                    the sandbox's disk is full, or the file is too large
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sandpool.kube.errors import ConfigError, SandpoolError, Unreachable
+
+if TYPE_CHECKING:
+    from sandpool.sdk.values import Captured
 
 
 class TimedOut(Unreachable, TimeoutError):
@@ -123,23 +132,59 @@ class CommandError(SandboxError):
     """Something about a command or a process."""
 
 
-class CommandFailed(CommandError):
-    """A command ended with another exit code than 0 (128 and more: by a signal). Output is bytes."""
+class Said:
+    """What a command said before an error about it: the same values as those of a Result."""
 
-    def __init__(self, message: str, exit_code: int, stdout: bytes = b"", stderr: bytes = b"") -> None:
+    _out: Captured | None = None
+    _err: Captured | None = None
+
+    @property
+    def stdout(self) -> str:
+        """As text, as `Result.stdout` gives it."""
+        return self._out.text if self._out is not None else ""
+
+    @property
+    def stderr(self) -> str:
+        """As text, as `Result.stderr` gives it."""
+        return self._err.text if self._err is not None else ""
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        return self._out.data if self._out is not None else b""
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        return self._err.data if self._err is not None else b""
+
+
+class CommandFailed(Said, CommandError):
+    """A command exited with another code than 0 (128 and more: by a signal). `stdout` and `stderr` are what a Result has."""
+
+    def __init__(self, message: str, exit_code: int, out: Captured | None = None, err: Captured | None = None) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-        self.stdout = stdout
-        self.stderr = stderr
+        self._out = out
+        self._err = err
 
 
-class CommandTimeout(CommandError, TimeoutError):
-    """A command took longer than it was allowed; what it had said is here, as bytes. `run` has ended it, a process goes on."""
+class CommandNotFound(CommandFailed, FileNotFoundError):
+    """The sandbox has no such program, or not the interpreter in its first line. A list raises it at once; of text the shell
+    says so with exit code 127, which raises it where `check` is set."""
 
-    def __init__(self, message: str, stdout: bytes = b"", stderr: bytes = b"") -> None:
+    def __init__(
+        self, message: str, exit_code: int = 127, out: Captured | None = None, err: Captured | None = None
+    ) -> None:
+        CommandFailed.__init__(self, message, exit_code, out, err)
+
+
+class CommandTimeout(Said, CommandError, TimeoutError):
+    """A command took longer than it was allowed. `run` has ended it with all that it started; a process goes on. `stdout` and
+    `stderr` are what it had said."""
+
+    def __init__(self, message: str, out: Captured | None = None, err: Captured | None = None) -> None:
         super().__init__(message)
-        self.stdout = stdout
-        self.stderr = stderr
+        self._out = out
+        self._err = err
 
 
 class CommandLost(CommandError, Unreachable):
@@ -172,6 +217,10 @@ class FileDenied(FileError, PermissionError):
 
 class NoSpace(FileError):
     """The sandbox's disk is full, or the file is too large."""
+
+
+class PastTheEnd(FileError):
+    """The part of a file that was asked for begins behind its end. `read` gives nothing instead."""
 
 
 class FileTooLarge(FileError, TooLarge):

@@ -10,14 +10,10 @@ from sandpool.sdk.errors import (
     FileNotFound,
     FileTooLarge,
     NoSpace,
+    PastTheEnd,
     RouterError,
 )
 from sandpool.wire.codes import Code
-
-
-class PastTheEnd(FileError):
-    """The part of a file that was asked for begins behind its end."""
-
 
 _CLASSES: dict[str, tuple[type[FileError], str]] = {
     Code.NOT_FOUND.word: (FileNotFound, "; a relative path begins at the sandbox's home"),

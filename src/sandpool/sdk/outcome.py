@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from sandpool.sdk.command import shown
-from sandpool.sdk.errors import CommandError, CommandFailed, CommandTimeout, ProcessNotFound, RouterError
+from sandpool.sdk.errors import (
+    CommandError,
+    CommandFailed,
+    CommandNotFound,
+    CommandTimeout,
+    ProcessNotFound,
+    RouterError,
+)
 from sandpool.sdk.values import Result
+from sandpool.wire.codes import Code
 
+NOT_THERE = 127
+"""The exit code with which a shell says that there is no such command."""
 _LINES = 10
 _LONGEST = 2000
 
 
 def checked(result: Result, sandbox: str) -> Result:
-    """The result, if it is a success. CommandTimeout or CommandFailed if not, with the last lines that explain it."""
+    """The result, if it is a success. CommandTimeout, CommandNotFound or CommandFailed if not, with the last lines that explain it."""
     if result.ok:
         return result
     words = last_lines(result.stderr) or last_lines(result.stdout)
@@ -19,9 +29,11 @@ def checked(result: Result, sandbox: str) -> Result:
     what = f"{sandbox}: {shown(result.command)!r}"
     if result.timed_out:
         message = f"{what} was ended because its time was up{said}"
-        raise CommandTimeout(message, result.stdout_bytes, result.stderr_bytes)
+        raise CommandTimeout(message, result.out, result.err)
     how = f"by signal {result.signal}" if result.signal else f"with exit code {result.exit_code}"
-    raise CommandFailed(f"{what} ended {how}{said}", result.exit_code, result.stdout_bytes, result.stderr_bytes)
+    kind = CommandNotFound if isinstance(result.command, str) and result.exit_code == NOT_THERE else CommandFailed
+    output = result.exit_code, result.out, result.err
+    raise kind(f"{what} ended {how}{said}", *output)
 
 
 def last_lines(text: str) -> str:
@@ -34,4 +46,11 @@ def command_error(error: RouterError, *, process: bool = False) -> CommandError:
     """A refusal of the daemon to start something or, with `process`, about one that was started."""
     if process and error.status == 404:
         return ProcessNotFound(f"{error}; `processes()` lists those that are known")
-    return CommandError(str(error))
+    return refused(error.code, str(error))
+
+
+def refused(code: str, message: str) -> CommandError:
+    """What a word of the daemon's means for a command that it did not start."""
+    if code == Code.NO_PROGRAM.word:
+        return CommandNotFound(f"{message}; name a program that the sandbox has, or give a shell's line as text")
+    return CommandError(message)

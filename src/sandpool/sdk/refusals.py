@@ -14,11 +14,12 @@ from sandpool.sdk.errors import Denied, NotReady, RouterError, SandboxError, San
 
 LONGEST = 1 << 16  # bytes of a refusal that are worth reading
 
+_ABSENT = "NOT_FOUND"
+"""The router knows no sandbox of this name. Whoever asks has had it from a claim: it was there, and is no more."""
 _BY_CODE: dict[str, type[SandboxError]] = {
     "UNAUTHENTICATED": Denied,
     "PERMISSION_DENIED": Denied,
     "FOREIGN_HOST": Denied,
-    "NOT_FOUND": SandboxNotFound,
     "NOT_CLAIMED": SandboxNotFound,
     "SUSPENDED": Suspended,
     "GONE": SandboxGone,
@@ -31,6 +32,10 @@ def refusal(status: int, body: bytes, sandbox: str) -> SandboxError:
     words = _object(body) if len(body) <= LONGEST else {}
     code, message = str(words.get("code", ""))[:100], printable(str(words.get("message") or words.get("detail") or ""))
     if "detail" in words:
+        if code == _ABSENT:
+            return SandboxGone(
+                f"{sandbox} has ended: its time was up, it was released, or somebody deleted it; claim another one"
+            )
         kind = _BY_CODE.get(code)
         if kind is not None:
             return kind(_named(sandbox, message))

@@ -88,7 +88,7 @@ class Result:
     signal: int = 0
     """That ended it; 0 for none."""
     timed_out: bool = False
-    """Its time limit ended it, with all of its group; the output is what it said until then."""
+    """Its time limit ended it, with all that it had started; the output is what it said until then."""
     lost: int = 0
     """Bytes of output that were gone before they were read; only for a command that ran while nobody was reading."""
 

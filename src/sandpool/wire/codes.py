@@ -10,6 +10,7 @@ class Code(Enum):
     UNAUTHENTICATED = ("UNAUTHENTICATED", 401)
     DENIED = ("PERMISSION_DENIED", 403)
     NOT_FOUND = ("NOT_FOUND", 404)
+    NO_PROGRAM = ("COMMAND_NOT_FOUND", 404)  # of a command: another 404 is about its folder
     METHOD = ("METHOD_NOT_ALLOWED", 405)
     CONFLICT = ("CONFLICT", 409)
     TOO_LARGE = ("TOO_LARGE", 413)

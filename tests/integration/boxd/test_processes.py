@@ -7,13 +7,15 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from sandpool.wire.frames import CONTENT_TYPE, Kind
-from support.boxd_daemon import TOKEN, Daemon, told
+from sandpool.wire.frames import CONTENT_TYPE, Frames, Kind
+from support.boxd_daemon import TOKEN, Attachment, Daemon, told
 
 
 def gone(pid: int, patience: float = 20) -> bool:
@@ -56,6 +58,72 @@ def test_a_time_limit_ends_the_whole_group_and_keeps_what_was_said(box: Daemon) 
     assert gone(int(words[1]))
 
 
+LEAVING = {
+    "child": "setsid sh -c 'echo $$; exec sleep 1000' & wait",
+    "orphan": "(setsid sh -c 'echo $$; exec sleep 1000' &); sleep 1000",
+    "grandchildren": "setsid sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 1000\" & wait' & wait",
+    "without variables": "env -i setsid sh -c 'echo $$; exec sleep 1000' & wait",
+}
+"""Each says the number of a process that is in another session than the command, and goes on."""
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_what_has_left_the_group_ends_with_the_command(box: Daemon, how: str) -> None:
+    process = box.start(shell=LEAVING[how])
+    with _attached(box, process["id"]) as attachment:
+        left = int(attachment.until(b"\n"))
+    assert box.ask("DELETE", f"/box/v1/processes/{process['id']}").status == 204
+    assert gone(left)
+
+
+def test_what_has_left_the_group_ends_at_a_time_limit(box: Daemon) -> None:
+    run = box.run(shell=LEAVING["orphan"], timeout=2)
+    assert run.exit["timedOut"]
+    assert gone(int(run.stdout))
+
+
+def test_what_has_left_the_group_ends_with_the_connection(box: Daemon) -> None:
+    spec = json.dumps({"shell": LEAVING["orphan"]})
+    with socket.create_connection(("127.0.0.1", box.port), timeout=60) as connection:
+        head = f"POST /box/v1/processes HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nAccept: {CONTENT_TYPE}"
+        connection.sendall(f"{head}\r\nContent-Length: {len(spec)}\r\n\r\n{spec}".encode())
+        left = _first_number(connection)
+    assert gone(left)
+
+
+def test_what_others_have_started_goes_on(box: Daemon) -> None:
+    daemon = int(box.run(shell="echo $(setsid sh -c 'echo $$; exec sleep 1000 >&- 2>&-' &)").stdout)
+    other = box.start(shell="echo $$; exec sleep 1000")
+    assert box.run(shell="setsid sleep 1000 & wait", timeout=0.2).exit["timedOut"]
+    assert Path(f"/proc/{daemon}").exists()
+    assert box.state(other["id"])["running"]
+    os.kill(daemon, 9)
+
+
+def _first_number(connection: socket.socket) -> int:
+    """That a command says whose output comes over a raw connection."""
+    frames = Frames()
+    with connection.makefile("rb") as file:
+        while file.readline() != b"\r\n":
+            pass
+        said = b""
+        while b"\n" not in said:
+            size = int(file.readline(), 16)
+            for frame in frames.feed(file.read(size)):
+                said += frame.data if frame.kind is Kind.STDOUT else b""
+            file.read(2)
+    return int(said)
+
+
+@contextmanager
+def _attached(box: Daemon, id: str) -> Iterator[Attachment]:
+    found = box.attach(id)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
 def test_a_background_child_that_holds_the_pipe_holds_nobody_up(box: Daemon) -> None:
     run = box.run(shell="sleep 1000 & echo $!")
     os.kill(int(run.stdout), 9)
@@ -65,8 +133,8 @@ def test_a_background_child_that_holds_the_pipe_holds_nobody_up(box: Daemon) -> 
 @pytest.mark.parametrize(
     ("spec", "status", "code"),
     [
-        ({"argv": ["/no/such"]}, 404, "NOT_FOUND"),
-        ({"argv": ["no-such-program"]}, 404, "NOT_FOUND"),
+        ({"argv": ["/no/such"]}, 404, "COMMAND_NOT_FOUND"),
+        ({"argv": ["no-such-program"]}, 404, "COMMAND_NOT_FOUND"),
         ({"argv": ["/etc/passwd"]}, 403, "PERMISSION_DENIED"),
         ({"shell": "true", "cwd": "missing"}, 404, "NOT_FOUND"),
         ({"shell": "true", "cwd": "../.."}, 403, "PERMISSION_DENIED"),

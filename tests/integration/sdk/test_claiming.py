@@ -33,8 +33,10 @@ from sandpool import (
     State,
 )
 from sandpool.kube.errors import NotFound, Refused
+from sandpool.model.kinds import POOLS
 from sandpool.sdk.api_paths import claims, sandboxes
 from support.cluster import Cluster, running_cluster
+from support.cluster_watch import became
 
 NOBODY = "https://127.0.0.1:1"
 EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
@@ -185,6 +187,9 @@ def test_a_sandbox_whose_time_is_up_is_gone(config: Config, names: Any) -> None:
             assert any(event.type == "DELETED" for event in events)
         with pytest.raises(SandboxGone, match="has ended"):
             box.info()
+        for call in (box.suspend, box.resume):
+            with pytest.raises(SandboxGone, match="has ended"):
+                call()
         with pytest.raises(SandboxGone):
             box.extend(60)
 
@@ -221,6 +226,19 @@ def test_a_sandbox_that_is_not_ready_in_time(config: Config, names: Any) -> None
     with pytest.raises(ClaimTimeout, match=r"is not ready after 0\.3 s: .*sandpool why claim/") as caught:
         Sandbox.claim("slow", timeout=0.3, config=config)
     assert isinstance(caught.value, TimeoutError)
+
+
+def test_a_claim_that_is_in_line_says_so(config: Config, cluster: Cluster, names: Any) -> None:
+    """Also before its controller has written that into it, and never that nobody looks after it."""
+    base = f"/apis/{EXTENSIONS}/namespaces/default/sandboxwarmpools"
+    cluster.request("POST", base, pool("stuck", 2, "slow"))
+    try:
+        became(cluster.data_dir, POOLS, lambda pools: bool(pools["stuck"].status.conditions))
+        with pytest.raises(ClaimTimeout, match=r"[Ww]ait\w* for a sandbox of pool '?stuck") as caught:
+            Sandbox.claim("stuck", timeout=0.2, config=config)
+        assert "no controller" not in str(caught.value)
+    finally:
+        cluster.request("DELETE", f"{base}/stuck")
 
 
 async def test_a_claim_that_is_deleted_while_it_is_waited_for(config: Config, cluster: Cluster, names: Any) -> None:
@@ -318,7 +336,8 @@ def test_no_way_in(config: Config, cluster: Cluster, names: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [((5,), {}, ValueError, "name a pool"), (("quick",), {"env": ["A=1"]}, TypeError, "env is list; give a mapping"),
-     (("quick",), {"env": {"A": 1}}, TypeError, "'A' in env is int"), (("quick",), {"ttl": "10m"}, ValueError, "'10m'")],
+     (("quick",), {"env": {"A": 1}}, TypeError, "'A' in env is int"), (("quick",), {"ttl": "10m"}, ValueError, "'10m'"),
+     (("quick",), {"labels": {"run": 7}}, TypeError, "'run'.* is 7, of type int; values must be str")],
 )  # fmt: skip
 def test_nonsense_leaves_no_claim_behind(
     config: Config, names: Any, arguments: Any, options: Any, error: Any, words: str

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.sdk.errors import CommandError, CommandFailed, CommandTimeout
+from sandpool.sdk.errors import CommandError, CommandFailed, CommandNotFound, CommandTimeout
 from sandpool.sdk.values import Exit
 from support.boxd_daemon import Daemon
 from support.sdk_box import SyncBox, a_box
@@ -115,18 +115,26 @@ async def test_a_time_limit_ends_the_whole_group_and_keeps_what_was_said(box: An
     assert gone(int(pid))
 
 
+async def test_a_time_limit_ends_what_has_left_the_group(box: Any) -> None:
+    """Also an orphan in a session of its own."""
+    result = await box.run("(setsid sh -c 'echo $$; exec sleep 1000' &); sleep 1000", timeout=2)
+    assert result.timed_out
+    assert gone(int(result.stdout))
+
+
 async def test_check_raises_with_the_last_lines(box: Any) -> None:
     with pytest.raises(CommandFailed) as failed:
         await box.run("for n in $(seq 50); do echo line $n >&2; done; echo out; exit 7", check=True)
     assert failed.value.exit_code == 7
-    assert failed.value.stdout == b"out\n"
+    assert failed.value.stdout == "out\n"
+    assert failed.value.stderr.endswith("line 50\n")
     assert "exit code 7" in str(failed.value)
     assert "line 50" in str(failed.value)
     assert "line 12" not in str(failed.value)
     assert "sandbox default/box" in str(failed.value)
     with pytest.raises(CommandTimeout) as late:
         await box.run("echo partial; sleep 100", timeout=0.3, check=True)
-    assert late.value.stdout == b"partial\n"
+    assert (late.value.stdout, late.value.stdout_bytes) == ("partial\n", b"partial\n")
     assert isinstance(late.value, TimeoutError)
 
 
@@ -149,12 +157,21 @@ async def test_much_output_is_kept_within_its_limit(box: Any) -> None:
 
 
 async def test_a_program_that_is_not_there_is_told_by_name(box: Any) -> None:
-    with pytest.raises(CommandError, match=r"sandbox default/box.*'no-such-program'"):
+    with pytest.raises(CommandNotFound, match=r"sandbox default/box.*'no-such-program'") as absent:
         await box.run(["no-such-program"])
-    with pytest.raises(CommandError, match=r"cwd: '.*/no-such-folder' does not exist"):
+    assert (absent.value.exit_code, absent.value.stderr) == (127, "")
+    assert isinstance(absent.value, FileNotFoundError)
+    with pytest.raises(CommandError, match=r"cwd: '.*/no-such-folder' does not exist") as elsewhere:
         await box.run("true", cwd="no-such-folder")
-    with pytest.raises(CommandError, match="no-such-program"):
+    assert type(elsewhere.value) is CommandError, "the folder is missing, not the command"
+    with pytest.raises(CommandNotFound, match="no-such-program"):
         await box.run(["no-such-program"], stdin=pieces(1000, 3))
+    with pytest.raises(CommandNotFound, match="no-such-program"):
+        await box.start(["no-such-program"])
+    assert (await box.run("no-such-program")).exit_code == 127
+    with pytest.raises(CommandNotFound, match="no-such-program") as by_shell:
+        await box.run("no-such-program", check=True)
+    assert "not found" in by_shell.value.stderr
 
 
 @pytest.mark.parametrize(

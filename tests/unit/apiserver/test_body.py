@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.kube.errors import BadRequest, Invalid, TooLarge, UnsupportedMedia
+from sandpool.kube.errors import BadRequest, Invalid, RequestTooLarge, UnsupportedMedia
 from sandpool.local.apiserver import body
 from sandpool.local.apiserver.answer import warnings
 from sandpool.local.apiserver.body import Malformed, decode, decode_media, decode_object
@@ -219,7 +219,7 @@ def test_numbers_to_the_base_of_sixty_are_text(text: str) -> None:
 def test_a_body_of_too_many_values_is_not_even_decoded(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     monkeypatch.setattr(body, "_DECODE", lambda text: decoded.append(len(text)))
-    with pytest.raises(TooLarge, match="limit is 50000 values"):
+    with pytest.raises(RequestTooLarge, match="limit is 50000 values"):
         decode(text, 200)
     assert not decoded
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from sandpool.kube.errors import TooLarge
+from sandpool.kube.errors import RequestTooLarge
 from sandpool.local.apiserver.answer import Answer, text
 from sandpool.local.apiserver.exchange import Exchange, Unread, lines_of
 from sandpool.local.apiserver.flow import Flow
@@ -99,11 +99,11 @@ async def test_a_body_that_is_still_arriving_is_waited_for() -> None:
 
 
 async def test_a_body_is_refused_as_soon_as_it_is_too_long() -> None:
-    with pytest.raises(TooLarge, match="Request entity too large: limit is 2"):
+    with pytest.raises(RequestTooLarge, match="Request entity too large: limit is 2"):
         await arrived(b"abc").read(2)
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         await arrived(b"ab", b"c", whole=False).read(2)  # the rest is never waited for
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         await exchange(Line(), headers=[(b"content-length", b"3")]).read(2)  # nor anything, if its length is declared
 
 

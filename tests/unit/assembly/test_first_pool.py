@@ -36,6 +36,9 @@ async def test_one_pool_of_three(api: LocalApi) -> None:
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     (container,) = pod["containers"]
+    assert {one["name"]: one["value"] for one in container["env"]} == {
+        "HOME": "/workspace", "PYTHONUNBUFFERED": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }  # fmt: skip
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert "networkPolicy" not in template.body["spec"]  # so that it has the strict one
 

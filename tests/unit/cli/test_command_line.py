@@ -18,6 +18,7 @@ from sandpool.cli.main import build, hoisted, run
 from sandpool.cli.objects.top import ABSENT, Top
 from sandpool.kube import errors as kube
 from sandpool.sdk import errors as sdk
+from sandpool.sdk.config import NO_ROUTER
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,12 @@ def test_wrong_usage_names_the_help_to_read(arguments: str, help_of: str, capsys
     assert capsys.readouterr().err.endswith(f"sandpool: `sandpool {help_of}--help` shows how it is used\n")
 
 
+@pytest.mark.parametrize("arguments", [["claim", ""], ["run", "", "--", "true"]])
+def test_a_pool_without_a_name(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == USAGE
+    assert capsys.readouterr().err == "sandpool: name a pool; `sandpool get pools` lists those there are\n"
+
+
 def test_errors_end_with_what_to_do() -> None:
     answers = [kind for kind in vars(kube).values() if isinstance(kind, type) and kube.ApiError in kind.__bases__]
     kinds = [kind for kind in answers if kind.status in (400, 401, 403, 404, 409, 422, 429, 500, 503)]
@@ -92,6 +99,21 @@ def test_errors_end_with_what_to_do() -> None:
     assert told(full).endswith(
         "limited: pods=1. Delete what is no longer needed, or ask whoever runs the cluster for more"
     )
+
+
+@pytest.mark.parametrize(
+    ("of_the_sdk", "of_the_command_line"),
+    [
+        ("not ready after 3 s; wait longer with timeout=", "not ready after 3 s; wait longer with --timeout"),
+        ("choose another name, or use it with Sandbox.attach('box')", "choose another name, or use it with `sandpool exec box`"),
+        (NO_ROUTER, "set SANDPOOL_ROUTER_URL to the address of its router"),
+        ("with KUBECONFIG (or Config(kubeconfig=...))", "with KUBECONFIG or --kubeconfig"),
+        ("set SANDPOOL_ROUTER_PLAIN=1 (or Config(router_plain=True)) where", "set SANDPOOL_ROUTER_PLAIN=1 where"),
+    ],
+)  # fmt: skip
+def test_advice_about_arguments_becomes_advice_about_flags(of_the_sdk: str, of_the_command_line: str) -> None:
+    assert told(sdk.ClaimTimeout(of_the_sdk)) == of_the_command_line
+    assert told(kube.ConfigError(of_the_sdk)) == of_the_command_line
 
 
 @pytest.mark.parametrize(

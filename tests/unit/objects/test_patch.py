@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound, TooLarge, UnsupportedMedia
+from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound, RequestTooLarge, UnsupportedMedia
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, PatchType
 from support.local_objects import Bench, claim, config_map, pod, sandbox
@@ -57,7 +57,7 @@ async def test_not_a_merge_patch(b: Bench) -> None:
 
 async def test_too_many_operations(b: Bench) -> None:
     await b.create(kinds.CLAIMS, claim())
-    with pytest.raises(TooLarge, match=r"maximum operations in a JSON patch is 10000, got 10001"):
+    with pytest.raises(RequestTooLarge, match=r"maximum operations in a JSON patch is 10000, got 10001"):
         await b.patch(kinds.CLAIMS, "x", [{"op": "test", "path": "/kind", "value": "SandboxClaim"}] * 10_001)
 
 
@@ -144,7 +144,7 @@ async def test_no_object_grows_without_end(b: Bench) -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     conditions = [{**condition, "type": f"Big{index}"} for index in range(110)]
-    with pytest.raises(TooLarge, match=r"^Request entity too large: limit is 3145728$"):
+    with pytest.raises(RequestTooLarge, match=r"^Request entity too large: limit is 3145728$"):
         await b.patch(kinds.CLAIMS, "x", {"status": {"conditions": conditions}}, "status")
     assert b.get(kinds.CLAIMS, "x") == before
     await b.patch(kinds.CLAIMS, "x", {"metadata": {"labels": {"still": "works"}}})

@@ -13,6 +13,8 @@ from aiohttp import web
 from sandpool import AsyncConnection, AsyncSandbox, ClaimDeleted, ClaimTimeout, Connection, Sandbox, Unreachable
 from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.config import User
+from sandpool.sdk._async.http import Http as AsyncHttp
+from sandpool.sdk._sync.http import Http
 from sandpool.sdk.config import Resolved
 from support.scripted_peer import Act, Peer, answer, drop, forever, scripted_peer, stream
 
@@ -233,6 +235,54 @@ async def test_a_server_that_stays_too_busy_is_told_in_time(script: Script, bloc
         with pytest.raises(ClaimTimeout, match=r"3 claims wait, and its timeout of 20 s is over before that"):
             await claimed(peer, blocking, timeout=20)
     assert verbs(peer) == ["POST"]
+
+
+@both
+async def test_all_tries_together_take_no_longer_than_was_allowed(
+    script: Script, blocking: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try is given what the one before has left, not the whole time anew."""
+    allowed: list[float] = []
+    for http in (AsyncHttp, Http):
+        monkeypatch.setattr(http, "request", noted(http.request, allowed))
+    acts = [answer(BUSY, status=429)] * 2
+    async with scripted_peer(*acts, script.kept(), script.event(ready=True), answer({})) as peer:
+        script.peer = peer
+        await claimed(peer, blocking, timeout=60)
+    first, second, third = allowed[:3]
+    assert first <= 60
+    assert second <= 60 - 1, "the server asked to wait for a second"
+    assert third <= 60 - 2
+
+
+def noted(request: Any, allowed: list[float]) -> Any:
+    def instead(self: Any, method: str, path: str, headers: Any, body: bytes, timeout: float, *more: Any) -> Any:
+        if method == "POST":
+            allowed.append(timeout)
+        return request(self, method, path, headers, body, timeout, *more)
+
+    return instead
+
+
+@both
+@pytest.mark.parametrize(
+    ("pool", "words"),
+    [
+        (answer({"spec": {"replicas": 3}, "status": {"readyReplicas": 0}}), "of pool 'python', which has 0 of 3 ready;"),
+        (answer({"spec": {"replicas": 3}}), "no controller has looked at its pool 'python' yet"),
+        (answer({"reason": "Forbidden"}, 403), "it waits for a sandbox of pool 'python'; nothing more is known yet;"),
+    ],
+)  # fmt: skip
+async def test_a_claim_that_says_nothing_in_time_is_told_of_by_its_pool(
+    script: Script, blocking: bool, pool: Act, words: str
+) -> None:
+    silence = asyncio.Event()
+    async with scripted_peer(script.kept(), stream(hold=silence), pool, answer({})) as peer:
+        script.peer = peer
+        with pytest.raises(ClaimTimeout, match=words):
+            await claimed(peer, blocking, timeout=0.5)
+        silence.set()
+    assert verbs(peer) == ["POST", "WATCH", "GET", "DELETE"]
 
 
 async def test_a_wait_for_a_busy_server_can_be_cancelled(script: Script) -> None:

@@ -16,6 +16,7 @@ from sandpool.sdk.claims import (
     TERMINAL,
     State,
     checked,
+    checked_labels,
     claim_body,
     failure,
     generated_name,
@@ -104,12 +105,58 @@ def test_a_passing_reason_is_waited_for(reason: str) -> None:
     waiting = claim("False", reason, "a moment")
     assert failure(waiting) is None
     assert not ready(waiting)
-    assert waiting_for(waiting) == f"a moment ({reason})"
+    assert waiting_for(waiting, None) == f"a moment ({reason})"
     assert info_of(waiting).state is State.PENDING
 
 
-def test_a_claim_that_nobody_looked_at() -> None:
-    assert "is one running?" in waiting_for(claim())
+def warm_pool(replicas: int = 3, *, ready: int | None = None, progress: str = "") -> dict[str, Any]:
+    told = (
+        [{"type": "Progressing", "status": "True", "reason": "Replenishing", "message": progress}] if progress else []
+    )
+    status = {} if ready is None else {"readyReplicas": ready, "conditions": told}
+    return {"metadata": {"name": "python"}, "spec": {"replicas": replicas}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("pool", "words"),
+    [
+        (None, "it waits for a sandbox of pool 'python'; nothing more is known yet"),
+        (warm_pool(), "no controller has looked at its pool 'python' yet: is one running?"),
+        (warm_pool(0, ready=0), "pool 'python' keeps no sandboxes (replicas: 0), so one is being started for it"),
+        (
+            warm_pool(3, ready=0, progress="3 of 3 members exist, 0 are ready; Sandbox python-x says: ErrImagePull"),
+            "it waits for a sandbox of pool 'python', which has 0 of 3 ready (3 of 3 members exist, 0 are ready; "
+            "Sandbox python-x says: ErrImagePull (Replenishing))",
+        ),
+        (
+            warm_pool(3, ready=3, progress="x"),
+            "it waits for a sandbox of pool 'python', which has 3 of 3 ready",
+        ),
+    ],
+)
+def test_a_claim_that_says_nothing_yet_waits_for_its_pool(pool: dict[str, Any] | None, words: str) -> None:
+    """A controller writes a wait into a claim only after a while: no words do not mean that nobody looks after it."""
+    assert waiting_for(claim(), pool) == words
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ({"run": 7}, r"labels\['run'\] is 7, of type int; values must be str, such as '7'"),
+        ({"run": None}, r"labels\['run'\] is None, of type NoneType"),
+        ({7: "run"}, r"the name 7 in labels is int"),
+        (["run=7"], "labels is list; give a mapping"),
+    ],
+)
+def test_labels_that_are_not_text_are_refused_in_pythons_terms(labels: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        checked_labels(labels)
+
+
+def test_labels_are_copied() -> None:
+    given_labels = {"run": "7"}
+    assert checked_labels(given_labels) == given_labels
+    assert checked_labels(given_labels) is not given_labels
 
 
 def test_ready_needs_a_sandbox() -> None:

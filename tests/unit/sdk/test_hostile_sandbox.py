@@ -142,7 +142,7 @@ def test_messages_move_no_cursor() -> None:
         checked(said, "sandbox default/box")
     assert all(letter.isprintable() or letter in "\n\t" for letter in str(raised.value))
     assert "one" in str(raised.value).splitlines()[1]
-    assert raised.value.stderr == said.stderr_bytes
+    assert raised.value.stderr_bytes == said.stderr_bytes
     assert shown(("a", "\x1b[2J", "b\x00c")).isprintable()
     words = json.dumps({"message": "no\x1b[2Jpe", "code": "X"}).encode()
     with scripted(says(STARTED + pack(Kind.ERROR, words))) as server:

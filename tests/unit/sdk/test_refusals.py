@@ -23,7 +23,7 @@ def said(code: str, message: str = "because", router: bool = True) -> bytes:
         (401, said(Word.UNAUTHENTICATED), Denied),
         (403, said(Word.DENIED), Denied),
         (403, said(Word.FOREIGN), Denied),
-        (404, said(Word.NOT_FOUND), SandboxNotFound),
+        (404, said(Word.NOT_FOUND), SandboxGone),
         (404, said(Word.NOT_CLAIMED), SandboxNotFound),
         (409, said(Word.SUSPENDED), Suspended),
         (410, said(Word.GONE), SandboxGone),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import shown, spec_of
-from sandpool.sdk.errors import CommandFailed, CommandTimeout
+from sandpool.sdk.errors import CommandError, CommandFailed, CommandNotFound, CommandTimeout
 from sandpool.sdk.file_paths import file_url, joined, octal
 from sandpool.sdk.outcome import checked, last_lines
 from sandpool.sdk.values import Captured, Result
@@ -56,13 +56,28 @@ def test_success_is_an_exit_code_of_zero_in_time() -> None:
         (Result("make all", 2, err=Captured(b"bad\n")), CommandFailed, "'make all' ended with exit code 2; it said last:\nbad"),
         (Result(("a", "b"), 1, out=Captured(b"only out")), CommandFailed, "'a b' ended with exit code 1; it said last:\nonly out"),
         (Result("x", 137, signal=9), CommandFailed, "'x' ended by signal 9; it said nothing"),
+        (Result("nosuch", 127, err=Captured(b"not found")), CommandNotFound, "'nosuch' ended with exit code 127; it said last:\nnot found"),
+        (Result(("sh", "x"), 127), CommandFailed, "'sh x' ended with exit code 127; it said nothing"),
         (Result("x", 137, signal=9, timed_out=True), CommandTimeout, "'x' was ended because its time was up; it said nothing"),
     ],
 )  # fmt: skip
 def test_failures_explain_themselves(result: Result, error: Any, words: str) -> None:
     with pytest.raises(error) as raised:
         checked(result, "sandbox default/a")
+    assert type(raised.value) is error
     assert str(raised.value) == f"sandbox default/a: {words}"
+
+
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_an_error_has_the_same_output_as_the_result(timed_out: bool) -> None:
+    result = Result("x", 9, Captured(b"out\xff", b"end", 5), Captured(b"err\n"), timed_out=timed_out)
+    with pytest.raises(CommandError) as raised:
+        checked(result, "sandbox default/a")
+    error: Any = raised.value
+    for name in ("stdout", "stderr", "stdout_bytes", "stderr_bytes"):
+        assert getattr(error, name) == getattr(result, name), name
+    nothing = CommandTimeout("it goes on")
+    assert (nothing.stdout, nothing.stderr, nothing.stdout_bytes, nothing.stderr_bytes) == ("", "", b"", b"")
 
 
 def test_only_the_last_lines_are_told() -> None:

@@ -26,6 +26,7 @@ _STATUS = {
     Code.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
     Code.DENIED: grpc.StatusCode.PERMISSION_DENIED,
     Code.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Code.NO_PROGRAM: grpc.StatusCode.NOT_FOUND,
     Code.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
     Code.EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
@@ -65,7 +66,7 @@ class ProcessService:
             yield messages.ended(process.ended.result())
         finally:
             if not process.ended.done():
-                process.signal(signal.SIGKILL)
+                process.end()
 
     async def write_stdin(self, data: bytes, context: Context) -> bytes:
         told, process = self._known(messages.stdin_request(data))

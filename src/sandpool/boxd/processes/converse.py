@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -44,7 +43,7 @@ async def start_and_converse(table: Table, stream: Conversation, gone: asyncio.E
         await converse(process, 0, stream, gone, acknowledge=True)
     finally:
         if not spec.detach and not process.ended.done():
-            process.signal(signal.SIGKILL)
+            process.end()
 
 
 async def converse(

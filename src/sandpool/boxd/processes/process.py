@@ -13,6 +13,7 @@ from typing import Any
 from sandpool.boxd.processes.output import Output
 from sandpool.boxd.processes.spawn import Spawned, resize
 from sandpool.boxd.processes.spec import Size, Spec
+from sandpool.boxd.processes.tree import end_tree
 from sandpool.boxd.ready import writable
 from sandpool.wire.codes import Code, Refused
 from sandpool.wire.frames import Kind
@@ -51,6 +52,7 @@ class Process:
         self._room = asyncio.Event()
         self._feeding = asyncio.Lock()
         self._timed_out = False
+        self._waited_for = False  # its number may be another process's
         self._deadline: asyncio.TimerHandle | None = None
         self._read_on()
         self._await_end()
@@ -117,13 +119,14 @@ class Process:
 
     def _expire(self) -> None:
         self._timed_out = True
-        self.signal(signal.SIGKILL)
+        self.end()
 
     def _end(self) -> None:
         """What it said before its end is read first. A child that it left behind may hold the pipes for ever: nobody waits."""
         if self._deadline is not None:
             self._deadline.cancel()
         status = self._spawned.wait()
+        self._waited_for = True
         number = -status if status < 0 else 0
         end = Exit(128 + number if number else status, number, self._timed_out)
         task = asyncio.get_running_loop().create_task(self._finish(end))
@@ -146,6 +149,11 @@ class Process:
         """To the process and everything in its group, whether or not the process itself has ended."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+    def end(self) -> None:
+        """By force, with all that it has started: also what has left its group, and what was orphaned."""
+        end_tree(0 if self._waited_for else self.pid, self._spawned.mark)
+        self.signal(signal.SIGKILL)
 
     # What it is told
 

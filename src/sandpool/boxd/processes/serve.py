@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -142,4 +141,4 @@ async def _story(process: Process, gone: Gone, *, ends: bool) -> AsyncGenerator[
                 yield piece
     finally:
         if ends and not process.ended.done():
-            process.signal(signal.SIGKILL)
+            process.end()

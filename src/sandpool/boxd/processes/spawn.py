@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandpool.boxd.processes.spec import Size, Spec
+from sandpool.boxd.processes.tree import MARK
 from sandpool.wire.codes import Code, Refused
 
 _DEFAULT = [signal.SIGPIPE, signal.SIGXFSZ]
@@ -28,10 +29,11 @@ class Spawned:
     stdin: int | None
     stdout: int
     stderr: int | None
+    mark: str  # that everything carries which it starts
 
 
-def spawn(spec: Spec, environment: Mapping[str, str], cwd: str | int) -> Spawned:
-    env = {**environment, **spec.env}
+def spawn(spec: Spec, environment: Mapping[str, str], cwd: str | int, mark: str) -> Spawned:
+    env = {**environment, **spec.env, MARK: mark}
     if spec.terminal is not None:
         env.setdefault("TERM", "xterm-256color")
         return _with_terminal(spec, env, cwd, spec.terminal)
@@ -58,7 +60,7 @@ def _with_pipes(spec: Spec, env: Mapping[str, str], cwd: str | int, *, wants_std
             os.close(fd)
     for fd in ours:
         os.set_blocking(fd, False)
-    return Spawned(pid, _waiter(pid), ours[0] if wants_stdin else None, ours[-2], ours[-1])
+    return Spawned(pid, _waiter(pid), ours[0] if wants_stdin else None, ours[-2], ours[-1], env[MARK])
 
 
 def _with_terminal(spec: Spec, env: Mapping[str, str], cwd: str | int, size: Size) -> Spawned:
@@ -75,7 +77,7 @@ def _with_terminal(spec: Spec, env: Mapping[str, str], cwd: str | int, size: Siz
     finally:
         os.close(slave)
     os.set_blocking(master, False)
-    return Spawned(pid, _waiter(pid), master, master, None)
+    return Spawned(pid, _waiter(pid), master, master, None, env[MARK])
 
 
 def _started(spec: Spec, env: Mapping[str, str], cwd: str | int, files: list[tuple[object, ...]]) -> int:
@@ -110,7 +112,8 @@ def _refusing(spec: Spec) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise Refused(Code.NOT_FOUND, f"there is no program {program!r}, or not the interpreter it names") from None
+        words = f"command not found: {program!r} (or the interpreter in its first line)"
+        raise Refused(Code.NO_PROGRAM, words) from None
     except NotADirectoryError:
         raise Refused(Code.NOT_FOUND, f"cwd {spec.cwd!r} is not a folder") from None
     except PermissionError:

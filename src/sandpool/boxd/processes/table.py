@@ -27,6 +27,7 @@ class Table:
         self._ended: dict[str, None] = {}  # oldest first
         # Another boxd of the same sandbox, before a restart or after it, has other ids: nobody comes back to the wrong process.
         self._last = secrets.randbelow(1 << 20) << 10
+        self._marks = secrets.token_hex(8)
         self.closing = False
 
     def start(self, spec: Spec) -> Process:
@@ -35,13 +36,14 @@ class Table:
         if len(self._processes) - len(self._ended) >= MOST_RUNNING:
             raise Refused(Code.EXHAUSTED, f"{MOST_RUNNING} processes run already; end some")
         place = self._place(spec.cwd)
+        self._last += 1
+        id = str(self._last)
         try:
-            spawned = spawn(spec, self._environment, place)
+            spawned = spawn(spec, self._environment, place, f"{self._marks}-{id}")
         finally:
             if isinstance(place, int):
                 os.close(place)
-        self._last += 1
-        process = Process(str(self._last), spec, spawned)
+        process = Process(id, spec, spawned)
         self._processes[process.id] = process
         process.ended.add_done_callback(lambda _: self._note_end(process))
         if spec.stdin is not None:
@@ -61,7 +63,10 @@ class Table:
     def remove(self, id: str) -> None:
         """Ends it if it runs, and forgets it."""
         process = self.get(id)
-        process.signal(signal.SIGKILL)
+        if process.ended.done():
+            process.signal(signal.SIGKILL)
+        else:
+            process.end()
         self._forget(id)
 
     def _note_end(self, process: Process) -> None:

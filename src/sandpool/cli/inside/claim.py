@@ -13,6 +13,7 @@ from sandpool.cli.cluster_flags import ClusterFlags, Timeout, pairs, timeout_of
 from sandpool.cli.completing import pools
 from sandpool.cli.console import Console, Terminal
 from sandpool.cli.durations import duration
+from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.failures import told
 from sandpool.cli.inside.stopping import stoppable
 from sandpool.cli.output.formats import Format, format_of, one
@@ -71,6 +72,13 @@ class Claim:
         )
 
 
+def chosen(pool: str) -> str:
+    """A pool as it was named on the command line."""
+    if not pool:
+        raise Exit(USAGE, "name a pool; `sandpool get pools` lists those there are")
+    return pool
+
+
 def give_back(box: Sandbox, console: Console) -> None:
     """What came before counts more than whether this succeeds."""
     try:
@@ -107,6 +115,6 @@ def claim(
     """
     seconds = duration(ttl, "--ttl") if ttl else None
     shown = format_of(output) if output not in ("", "table", "wide") else None
-    options = Claim(pool, name, pairs(label, "--label"), seconds, timeout_of(timeout), shown)
+    options = Claim(chosen(pool), name, pairs(label, "--label"), seconds, timeout_of(timeout), shown)
     with stoppable(), connected(where) as cluster:
         options.run(cluster, Terminal())

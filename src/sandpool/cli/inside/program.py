@@ -17,10 +17,11 @@ from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.links import SocketLink
 from sandpool.sdk.command import shown
 from sandpool.sdk.errors import SandboxError
+from sandpool.wire.codes import Code
 from sandpool.wire.frames import Frame, Kind, encode
 from sandpool.wire.paths import PROCESSES
 
-_CODES = {"NOT_FOUND": NOT_THERE, "PERMISSION_DENIED": NOT_EXECUTABLE}
+_CODES = {Code.NO_PROGRAM.word: NOT_THERE, Code.NOT_FOUND.word: NOT_THERE, Code.DENIED.word: NOT_EXECUTABLE}
 ANSWER = 30.0
 
 

@@ -13,7 +13,7 @@ from sandpool.cli.cluster_flags import ClusterFlags, Timeout, pairs, timeout_of
 from sandpool.cli.completing import pools
 from sandpool.cli.console import Console, Terminal
 from sandpool.cli.durations import duration
-from sandpool.cli.inside.claim import FOREVER, Labels, Ttl, give_back
+from sandpool.cli.inside.claim import FOREVER, Labels, Ttl, chosen, give_back
 from sandpool.cli.inside.exec import ours
 from sandpool.cli.inside.options import CommandFlags, Running
 from sandpool.cli.inside.stopping import stoppable
@@ -66,6 +66,6 @@ def run(
     --time-limit, and 125 where sandpool itself failed: no such pool, or no sandbox within --timeout.
     """
     seconds = duration(ttl, "--ttl") if ttl else None
-    options = Run(pool, how.running(command), pairs(label, "--label"), seconds, timeout_of(timeout))
+    options = Run(chosen(pool), how.running(command), pairs(label, "--label"), seconds, timeout_of(timeout))
     with ours(), stoppable(), connected(where) as cluster:
         return options.run(cluster, Terminal())

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sandpool.kube.errors import BadRequest, TooLarge, UnsupportedMedia
+from sandpool.kube.errors import BadRequest, RequestTooLarge, UnsupportedMedia
 from sandpool.local.apiserver.malformed import complaint
 from sandpool.local.apiserver.manifest import YamlError, from_yaml
 from sandpool.local.apiserver.protobuf.decode import MEDIA_TYPE as PROTOBUF_TYPE
@@ -29,9 +29,9 @@ class Malformed(Exception):
 
 
 def decode(body: bytes, depth: int) -> Any:
-    """A JSON value; Malformed if it is none or is nested deeper than allowed, TooLarge if it has too many values."""
+    """A JSON value; Malformed if it is none or is nested deeper than allowed, RequestTooLarge if it has too many values."""
     if len(body) > MOST_VALUES and _values(body) > MOST_VALUES:
-        raise TooLarge(f"Request entity too large: limit is {MOST_VALUES} values")
+        raise RequestTooLarge(f"Request entity too large: limit is {MOST_VALUES} values")
     try:
         value = _DECODE(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from sandpool.kube.errors import ApiError, TooLarge, TooManyRequests
+from sandpool.kube.errors import ApiError, RequestTooLarge, TooManyRequests
 from sandpool.local.apiserver.flow import Flow
 from sandpool.local.apiserver.streams.pipe import Pipe
 from sandpool.loop.shares import NOBODY
@@ -173,7 +173,7 @@ class Exchange:
         return b"transfer-encoding" in self.header or self.header.get(b"content-length", b"").strip(b"0") != b""
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; TooLarge as soon as it exceeds the limit, or at once if its declared length does."""
+        """The whole body; RequestTooLarge as soon as it exceeds the limit, or at once if its declared length does."""
         length = self.header.get(b"content-length")
         if length is not None and length.isdigit() and int(length.lstrip(b"0") or b"0") > limit:
             raise too_large(limit)
@@ -329,8 +329,8 @@ class Exchange:
             self._line.transport.close()
 
 
-def too_large(limit: int) -> TooLarge:
-    return TooLarge(f"Request entity too large: limit is {limit}")
+def too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(f"Request entity too large: limit is {limit}")
 
 
 def lines_of(headers: Headers) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sandpool.kube.errors import BadRequest, TooLarge
+from sandpool.kube.errors import BadRequest, RequestTooLarge
 from sandpool.local.objects import refusals
 from sandpool.local.store.record import Record
 from sandpool.model.metadata import NO_REVISION, Revision
@@ -91,7 +91,7 @@ def encoded_at(document: Document, limit: int | None, revision: Revision) -> byt
     document["metadata"]["resourceVersion"] = str(revision)
     value = _encode(document)
     if limit is not None and len(value) > limit:
-        raise TooLarge(f"Request entity too large: limit is {limit}")
+        raise RequestTooLarge(f"Request entity too large: limit is {limit}")
     return value
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.kube.errors import TooLarge, TooManyRequests
+from sandpool.kube.errors import RequestTooLarge, TooManyRequests
 from sandpool.kube.outright import Grant, Granter
 from sandpool.local.admission.admit import FieldValidation
 from sandpool.local.admission.metadata import annotations_fit
@@ -104,7 +104,7 @@ class JointWrite:
         if grant.annotations:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), **grant.annotations}
             if not annotations_fit(metadata["annotations"]):
-                raise TooLarge("there is no room for more annotations")
+                raise RequestTooLarge("there is no room for more annotations")
         served = {**claim, "metadata": metadata, "status": grant.status}
         created = key, NO_REVISION, claim
         moved, bound = (record.key, record.revision, taken), (key, NO_REVISION, served)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sandpool.kube.errors import BadRequest, TooLarge
+from sandpool.kube.errors import BadRequest, RequestTooLarge
 from sandpool.local.admission.causes import invalid, invalid_object, undecodable_patch
 from sandpool.local.objects import refusals
 from sandpool.local.objects.document import Document
@@ -41,7 +41,7 @@ def patched(resource: Resource[Any], document: Document, patch: Patch) -> Docume
         else:
             outcome = apply_strategic_patch(document, patch.body, structural(resource))
     except PatchTooLarge as error:
-        raise TooLarge(f"Request entity too large: {error}") from error
+        raise RequestTooLarge(f"Request entity too large: {error}") from error
     except BadPatch as error:
         raise BadRequest(str(error)) from error
     except PatchError as error:

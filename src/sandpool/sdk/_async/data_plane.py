@@ -1,7 +1,7 @@
 """Requests for one sandbox, through the router: the headers that say which one, the credential, and what refusals mean.
 
-Success comes back; every other answer is raised, redirects too. What the router refuses has a class of its own (SandboxNotFound,
-Suspended, NotReady, SandboxGone, Denied); what the daemon inside refuses is a RouterError with its status and code. Paths are
+Success comes back; every other answer is raised, redirects too. What the router refuses has a class of its own (SandboxGone,
+SandboxNotFound, Suspended, NotReady, Denied); what the daemon inside refuses is a RouterError with its status and code. Paths are
 those of wire/paths.py, encoded.
 """
 

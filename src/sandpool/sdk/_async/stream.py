@@ -10,7 +10,8 @@ from sandpool.kube.errors import Unreachable
 from sandpool.sdk._async.links import Link
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandError, CommandLost
+from sandpool.sdk.errors import CommandLost
+from sandpool.sdk.outcome import refused
 from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
 from sandpool.wire.frames import Kind
@@ -23,7 +24,7 @@ class AsyncStream:
     """The output of a command, piece by piece: `async for output in box.stream(...)`.
 
     When the iteration is over, `exit` says how the command ended. Leaving it early, or the `async with` around it, ends the
-    command with all of its group. With a `timeout` the command is ended when the time is up, and `exit.timed_out` is set.
+    command with all that it has started. With a `timeout` the command is ended when the time is up, and `exit.timed_out` is set.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class AsyncStream:
             elif frame.kind is Kind.ERROR:
                 await self.close()
                 said = printable(str(frame.value.get("message", "refused")))
-                raise CommandError(f"{self._sandbox}: {shown(self.command)!r}: {said}")
+                raise refused(str(frame.value.get("code", "")), f"{self._sandbox}: {shown(self.command)!r}: {said}")
             elif frame.kind is Kind.EXIT:
                 self.exit = Exit.of(frame.value)
                 await self._finish(link)

@@ -87,7 +87,7 @@ class AsyncTerminal:
         await self._process.close()
 
     async def close(self) -> None:
-        """Ends the program, with all of its group, and forgets it."""
+        """Ends the program, with all that it has started, and forgets it."""
         await self._follower.close()
         await self._process.remove()
 

@@ -25,7 +25,7 @@ from sandpool.kube.errors import (
     over_quota,
 )
 from sandpool.kube.retry import RetryPolicy, pause
-from sandpool.sdk._sync.cluster import Cluster, Object
+from sandpool.sdk._sync.cluster import SHORTEST, Cluster, Object
 from sandpool.sdk._sync.news import Letters, News
 from sandpool.sdk._sync.transport import sleep
 from sandpool.sdk.api_paths import claims, pools
@@ -35,6 +35,8 @@ from sandpool.sdk.errors import ClaimDeleted, ClaimFailed, ClaimTimeout, Denied,
 
 LOOK_FOR_POOL = 1.0
 """Seconds after which a claim that nobody answered is asked about its pool. A claim that is served never pays for it."""
+LAST_LOOK = 2.0
+"""Seconds for a look at the pool of a claim whose time is up, for the message."""
 ONCE = RetryPolicy(attempts=1)
 PAUSES = (0.1, 0.5)  # before a claim is looked for, or tried to be deleted, again
 
@@ -99,11 +101,20 @@ def _become_ready(cluster: Cluster, claim: Object, wish: Wish, letters: Letters,
         if until < deadline:
             _check_pool(cluster, wish)
             letters.look()  # what was deleted before the watch began is never told of
+    pool = _pool_now(cluster, wish)
     raise ClaimTimeout(
-        f"{wish} is not ready after {wish.timeout:g} s: {waiting_for(claim)}; `sandpool why claim/{wish.name}` tells more, or "
+        f"{wish} is not ready after {wish.timeout:g} s: {waiting_for(claim, pool)}; `sandpool why claim/{wish.name}` tells more, or "
         "wait longer with timeout=",
         f"{wish.namespace}/{wish.name}",
     )
+
+
+def _pool_now(cluster: Cluster, wish: Wish) -> Object | None:
+    """The pool, if it can be read in a moment: nobody waits longer for the words of an error."""
+    try:
+        return cluster.get(pools(wish.namespace, wish.pool), timeout=LAST_LOOK)
+    except SandpoolError:
+        return None
 
 
 def _followed(cluster: Cluster, claim: Object, wish: Wish, letters: Letters, until: float) -> tuple[Object, bool]:
@@ -170,7 +181,7 @@ def _taken_in(cluster: Cluster, wish: Wish, deadline: float) -> Object:
     while True:
         tries += 1
         try:
-            return _create(cluster, wish)
+            return _create(cluster, wish, max(SHORTEST, deadline - time.monotonic()))
         except TooManyRequests as busy:
             left = deadline - time.monotonic()
             wait = pause(RetryPolicy(attempts=tries + 1, budget=left), busy, tries, 0.0, os.urandom(1)[0] / 256)
@@ -182,13 +193,14 @@ def _taken_in(cluster: Cluster, wish: Wish, deadline: float) -> Object:
         sleep(wait)
 
 
-def _create(cluster: Cluster, wish: Wish) -> Object:
+def _create(cluster: Cluster, wish: Wish, seconds: float) -> Object:
+    """`seconds` is what is left of the caller's timeout: all tries together take no longer."""
     try:
         # It ends even if this is cancelled: only then can be told whether there is a claim to delete.
-        return checked(cluster.create(claims(wish.namespace), wish.body, wish.timeout, ONCE))
+        return checked(cluster.create(claims(wish.namespace), wish.body, seconds, ONCE))
     except AlreadyExists:
         key = f"{wish.namespace}/{wish.name}"
-        message = f"{wish} exists already: choose another name, or use it (Sandbox.attach({wish.name!r}), `sandpool exec {wish.name}`)"
+        message = f"{wish} exists already: choose another name, or use it with Sandbox.attach({wish.name!r})"
         raise ClaimFailed(message, key, "AlreadyExists") from None
     except (Forbidden, Unauthorized) as error:
         if over_quota(error):

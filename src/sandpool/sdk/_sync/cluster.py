@@ -37,6 +37,7 @@ JSON = "application/json"
 TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 TIMEOUT = 30.0  # seconds for one request
+SHORTEST = 0.001  # of what is left of it for another try
 PAGE = 500
 MOST_ITEMS = 100_000  # of one list
 MOST_EMPTY = 1000  # pages of one list, one after the other, that have no items
@@ -54,8 +55,8 @@ class Cluster:
         self._lock = threading.Lock()  # never held while waiting
         self._policy = RetryPolicy()
 
-    def get(self, path: str, *, as_table: bool = False) -> Object:
-        return self._object("GET", path, accept=TABLE if as_table else JSON)
+    def get(self, path: str, *, as_table: bool = False, timeout: float = TIMEOUT) -> Object:
+        return self._object("GET", path, accept=TABLE if as_table else JSON, timeout=timeout)
 
     def create(
         self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT, policy: RetryPolicy | None = None
@@ -187,18 +188,19 @@ class Cluster:
         timeout: float = TIMEOUT,
         policy: RetryPolicy | None = None,
     ) -> Response:
-        """Any path. Refusals are raised."""
-        started, tries = time.monotonic(), 0
+        """Any path. Refusals are raised. All tries together take `timeout` seconds at most."""
+        started, tries, left = time.monotonic(), 0, timeout
         while True:
             tries += 1
             try:
-                return self._once(method, path, headers, body, timeout)
+                return self._once(method, path, headers, body, left)
             except TooManyRequests as busy:
                 elapsed = time.monotonic() - started
                 wait = pause(policy or self._policy, busy, tries, elapsed, os.urandom(1)[0] / 256)
-                if wait is None or elapsed + wait > timeout:
+                if wait is None or elapsed + wait >= timeout:
                     raise
             sleep(wait)
+            left = max(SHORTEST, timeout - (time.monotonic() - started))
 
     def close(self) -> None:
         if self._http is not None:

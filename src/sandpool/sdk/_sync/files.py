@@ -17,8 +17,8 @@ from sandpool.sdk._sync.http import LARGEST, Answer, Headers, Response
 from sandpool.sdk._sync.sources import Source, pieces_of, plain
 from sandpool.sdk._sync.trees import download_tree, upload_tree
 from sandpool.sdk.answers import read_object, understood
-from sandpool.sdk.errors import FileNotFound, RouterError
-from sandpool.sdk.file_errors import PastTheEnd, file_error, fits, lost
+from sandpool.sdk.errors import FileNotFound, PastTheEnd, RouterError
+from sandpool.sdk.file_errors import file_error, fits, lost
 from sandpool.sdk.file_paths import RemotePath, file_url, joined, octal
 from sandpool.sdk.local_files import LocalPath, Progress, is_folder, measured, opened, putting
 from sandpool.sdk.values import DEFAULT_MAX_BYTES, FileInfo, Transfer

@@ -103,6 +103,7 @@ class FedLink:
     def __init__(self, link: SocketLink, pieces: Iterator[bytes]) -> None:
         self._link = link
         self._pieces = pieces
+        self._started = False  # nothing is sent before: a refusal of the command is no refusal of its input
         self._open = True  # there may be more to send
         self._ended = False
         self._sent = 0
@@ -121,17 +122,18 @@ class FedLink:
     def next(self, timeout: float | None = None) -> Frame | None:
         deadline = after(timeout)
         while True:
-            while self._open and self._sent - self._taken < WINDOW:
+            while self._started and self._open and self._sent - self._taken < WINDOW:
                 self._send_piece()
             frame = self._link.next(left(deadline))
             if frame is None or frame.kind not in (Kind.TAKEN, Kind.ERROR):
+                self._started = True
                 self._ended = self._ended or frame is None or frame.kind is Kind.EXIT
                 self._open = self._open and not self._ended
                 return frame
             if frame.kind is Kind.TAKEN:
                 with understood():
                     self._taken = int(frame.value.get("stdin", 0))
-            elif self._sent:  # it takes no more input; its end will follow
+            elif self._started:  # it takes no more input; its end will follow
                 self._open = False
             else:
                 return frame

@@ -129,7 +129,7 @@ class Process:
             try:
                 output = self.read(left(deadline))
             except TimedOut:
-                said = [kept["stdout"].done().data, kept["stderr"].done().data]
+                said = kept["stdout"].done(), kept["stderr"].done()
                 raise CommandTimeout(f"{self._name} has not ended within {timeout:g} s; it goes on", *said) from None
             if output is None:
                 break
@@ -181,11 +181,11 @@ class Process:
         self.signal("TERM")
 
     def kill(self) -> None:
-        """Ends it (SIGKILL), with all of its group."""
+        """Ends it (SIGKILL), with all of its group. `remove` also ends what has left that."""
         self.signal("KILL")
 
     def remove(self) -> None:
-        """Ends it if it runs, and lets the sandbox forget it and its output."""
+        """Ends it if it runs, with all that it has started, and lets the sandbox forget it and its output."""
         self.close()
         try:
             self._plane.request("DELETE", self._path(), timeout=ANSWER)

@@ -61,10 +61,11 @@ class Commands:
         Text goes through `/bin/sh -c`, a list is run as it is. `cwd` is relative to the sandbox's home; `env` is added to the
         sandbox's environment; `stdin` is bytes, text, an open file or an iterator of bytes, of any size.
 
-        After `timeout` seconds the command is ended with all of its group: the result has `timed_out` set and what was said
-        until then. With `check`, CommandTimeout is raised instead, and CommandFailed for any exit code but 0. Of each of
-        stdout and stderr at most `max_output` bytes are kept: the beginning and the end. A child that the command leaves
-        in the background is not waited for. If the connection is lost, the command ends, and CommandLost is raised.
+        After `timeout` seconds the command is ended with all that it has started: the result has `timed_out` set and what was
+        said until then. With `check`, CommandTimeout is raised instead, and CommandFailed for any exit code but 0. A list whose
+        program the sandbox does not have raises CommandNotFound; text does so with `check`. Of each of stdout and stderr at
+        most `max_output` bytes are kept: the beginning and the end. A child that the command leaves in the background is not
+        waited for. If the connection is lost, the command ends, and CommandLost is raised.
         """
         if max_output < 2:
             raise ValueError(f"max_output is {max_output}; give at least 2 bytes")

@@ -24,8 +24,10 @@ from sandpool.sdk._sync.processes import Commands
 from sandpool.sdk._sync.steering import RUNNING, SUSPENDED, steer
 from sandpool.sdk.api_paths import claims, sandboxes
 from sandpool.sdk.claims import (
+    EXPIRED,
     SandboxInfo,
     State,
+    checked_labels,
     claim_body,
     extension,
     generated_name,
@@ -35,7 +37,7 @@ from sandpool.sdk.claims import (
 )
 from sandpool.sdk.command import environment
 from sandpool.sdk.config import Config
-from sandpool.sdk.errors import NotConfigured, Released, SandboxGone, SandboxNotFound
+from sandpool.sdk.errors import ClaimFailed, NotConfigured, Released, SandboxGone, SandboxNotFound
 from sandpool.wire.paths import TOKENS
 
 PATIENCE = 60.0
@@ -101,7 +103,7 @@ class Sandbox(Commands):
         """The sandbox of a claim that exists. Leaving `with` does not release it.
 
         One that is not ready yet is waited for, at most `timeout` seconds; one that is suspended is not. SandboxNotFound if there
-        is no claim of this name."""
+        is no claim of this name, SandboxGone if it has expired."""
         return cls._attached(name, namespace, env or {}, timeout, config, connection)
 
     @classmethod
@@ -115,11 +117,12 @@ class Sandbox(Commands):
         connection: Connection | None = None,
     ) -> builtins.list[SandboxInfo]:
         """What is claimed in a namespace, the oldest first. `labels` is a mapping or a selector as kubectl takes it."""
+        if not isinstance(labels, str):
+            labels = ",".join(f"{name}={value}" for name, value in checked_labels(labels or {}).items())
         loan = borrow(connection, config)
         used = loan.connection
         try:
-            selector = labels if isinstance(labels, str) else ",".join(f"{k}={v}" for k, v in (labels or {}).items())
-            answer = used.cluster.list(claims(namespace or used.namespace), labels=selector)
+            answer = used.cluster.list(claims(namespace or used.namespace), labels=labels)
         finally:
             loan.end()
         found = [info_of(item) for item in answer.get("items") or ()]
@@ -249,6 +252,7 @@ class Sandbox(Commands):
         if not (isinstance(asked, str) and asked):
             raise ValueError("name a pool: `sandpool get pools` lists those there are")
         env = environment(env)  # before there is a claim that a mistake in it would leave behind
+        labels = checked_labels(labels)
         loan = borrow(connection, config)
         used = loan.connection
         try:
@@ -284,7 +288,7 @@ class Sandbox(Commands):
             if info_of(claim).state is not State.SUSPENDED:
                 pool = str(claim["spec"]["warmPoolRef"]["name"])
                 wish = Wish({}, where, name, pool, "", timeout)
-                claim = wait_ready(used.cluster, claim, wish, time.monotonic() + timeout)
+                claim = _ready(used.cluster, claim, wish)
             box = cls(loan, claim, env=env, owned=False)
             box._identify()
             return box
@@ -340,6 +344,16 @@ def _existing(cluster: Cluster, namespace: str, name: str) -> Object:
         raise SandboxNotFound(
             f"there is no claim {name!r} in namespace {namespace}; `sandpool ls` lists those there are"
         ) from None
+
+
+def _ready(cluster: Cluster, claim: Object, wish: Wish) -> Object:
+    """The claim, ready. One that is kept after its end (`Retain`) was a sandbox, and is none any more."""
+    try:
+        return wait_ready(cluster, claim, wish, time.monotonic() + wish.timeout)
+    except ClaimFailed as error:
+        if error.reason not in EXPIRED:
+            raise
+        raise SandboxGone(f"{wish} has expired, and its sandbox is gone; claim another one") from None
 
 
 def _age(info: SandboxInfo) -> tuple[float, str]:

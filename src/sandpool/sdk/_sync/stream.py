@@ -12,7 +12,8 @@ from sandpool.kube.errors import Unreachable
 from sandpool.sdk._sync.links import Link
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandError, CommandLost
+from sandpool.sdk.errors import CommandLost
+from sandpool.sdk.outcome import refused
 from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
 from sandpool.wire.frames import Kind
@@ -25,7 +26,7 @@ class Stream:
     """The output of a command, piece by piece: `for output in box.stream(...)`.
 
     When the iteration is over, `exit` says how the command ended. Leaving it early, or the `with` around it, ends the
-    command with all of its group. With a `timeout` the command is ended when the time is up, and `exit.timed_out` is set.
+    command with all that it has started. With a `timeout` the command is ended when the time is up, and `exit.timed_out` is set.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Stream:
             elif frame.kind is Kind.ERROR:
                 self.close()
                 said = printable(str(frame.value.get("message", "refused")))
-                raise CommandError(f"{self._sandbox}: {shown(self.command)!r}: {said}")
+                raise refused(str(frame.value.get("code", "")), f"{self._sandbox}: {shown(self.command)!r}: {said}")
             elif frame.kind is Kind.EXIT:
                 self.exit = Exit.of(frame.value)
                 self._finish(link)

@@ -89,7 +89,7 @@ class Terminal:
         self._process.close()
 
     def close(self) -> None:
-        """Ends the program, with all of its group, and forgets it."""
+        """Ends the program, with all that it has started, and forgets it."""
         self._follower.close()
         self._process.remove()
 

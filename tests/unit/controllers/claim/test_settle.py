@@ -36,7 +36,7 @@ SURE = [
     errors.Forbidden("x"),
     errors.Unauthorized("x"),
     errors.BadRequest("x"),
-    errors.TooLarge("x"),
+    errors.RequestTooLarge("x"),
     errors.InsufficientStorage("x"),
     ValueError("x"),
 ]
