@@ -128,6 +128,24 @@ def test_advice_names_commands_that_exist() -> None:
             assert command.split()[0].rstrip("`") in names, told
 
 
+@pytest.mark.parametrize(
+    ("word", "advised"),
+    [
+        ("ImagePullBackOff", "the image's name"),
+        ("ErrImageNeverPull", "sandpool image import"),
+        ("CrashLoopBackOff", "its command"),
+        ("CreateContainerConfigError", "Secret"),
+        ("Unschedulable", "No node has room"),
+        ("SomethingElse", "sandpool why claim/mine"),
+    ],
+)
+def test_advice_about_a_pod_that_does_not_start_is_about_its_own_reason(word: str, advised: str) -> None:
+    told = {"message": f"The pod is held up: container main waits: {word}: x"}
+    body = claim(conditions=[condition("PodNotStarting", type_="Healthy") | told])
+    (sentence,) = advice("claim", "red", "mine", body)
+    assert advised in sentence
+
+
 def test_advice_comes_once_and_knows_unschedulable_pods() -> None:
     body = claim(
         conditions=[

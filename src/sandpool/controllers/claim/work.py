@@ -159,7 +159,7 @@ class Work:
                     return await self._take(view, member, starting)
             case Wait(until):
                 place, expected = self._assigner.turn(claim.metadata.uid) or (None, None)
-                text = waiting_text(of.metadata.name, place, expected)
+                text = waiting_text(of.metadata.name, place, expected, _trouble_of(of))
                 note(text)
                 return await self._rest(view, text, until)
             case Cold(why) if starting is None:
@@ -339,6 +339,12 @@ def _progress(starting: Sandbox, pool: SandboxWarmPool) -> tuple[str, None, str]
         text = f"Waiting for sandbox {name}, or one of pool {pool.metadata.name}, to become ready"
         return text, None, Reason.SANDBOX_MISSING
     return ready.message, None, ready.reason
+
+
+def _trouble_of(pool: SandboxWarmPool) -> str:
+    """Why its members do not start, as the pool says; empty: they take their time."""
+    healthy = find(pool.status.conditions, Type.HEALTHY)
+    return "" if healthy is None or healthy.true else healthy.message
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:
