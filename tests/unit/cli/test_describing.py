@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.cli.commands import COMMANDS
-from sandpool.cli.objects.advice import ADVICE, advice
+from sandpool.cli.objects.advice import ADVICE, OF_PODS, advice
 from sandpool.cli.objects.describing import described
 from sandpool.model.kinds import CLAIMS, SECRETS
 from sandpool.model.reasons import Reason
@@ -122,7 +122,7 @@ def test_every_reason_that_asks_for_something_has_advice(reason: Reason) -> None
 
 def test_advice_names_commands_that_exist() -> None:
     names = {one.name for one in COMMANDS}
-    for sentence in ADVICE.values():
+    for sentence in (*ADVICE.values(), *OF_PODS.values()):
         told = sentence.format(word="claim", namespace="red", name="mine")
         for command in told.split("`sandpool ")[1:]:
             assert command.split()[0].rstrip("`") in names, told

@@ -31,7 +31,7 @@ ADVICE: dict[str, str] = {
     Reason.WARM_POOL_NOT_FOUND: "Create the pool (`sandpool pool create`), or name another one: `sandpool get pools -n {namespace}`",
     Reason.ADOPTION_CONFLICT: f"Another sandbox is tried by itself; {_WAIT}",
     Reason.SANDBOX_CREATE_PENDING: _WAIT,
-    Reason.SANDBOX_MISSING: f"Its sandbox was deleted. {_RECLAIM}",
+    Reason.SANDBOX_MISSING: f"It has no sandbox yet, or not any more. {_WAIT}; {_WHY}",
     Reason.SANDBOX_NOT_READY: _WAIT,
     Reason.INVALID_METADATA: _CHANGE,
     Reason.ENV_VARS_INJECTION_REJECTED: "Set `envVarsInjectionPolicy: Allowed` in the template, or leave env out of the claim",
@@ -66,7 +66,15 @@ OF_PODS: dict[str, str] = {
     "Unschedulable": UNSCHEDULABLE,
 }
 """What to do about a reason of a pod, which the message of a condition repeats."""
-_HELD_UP = (Reason.POD_NOT_STARTING, Reason.MEMBERS_NOT_STARTING)
+_REPEATING = frozenset(
+    {
+        Reason.POD_NOT_STARTING,
+        Reason.MEMBERS_NOT_STARTING,
+        Reason.SANDBOX_MISSING,
+        Reason.DEPENDENCIES_NOT_READY,
+    }
+)
+"""Conditions whose message may have it."""
 
 
 def advice(word: str, namespace: str, name: str, body: Json) -> list[str]:
@@ -83,8 +91,6 @@ def _sentence(condition: Json) -> str:
     reason = condition.get("reason") or ""
     if condition.get("type") == "PodScheduled" and condition.get("status") != "True":
         return UNSCHEDULABLE if reason == "Unschedulable" else ADVICE[Reason.POD_SCHEDULING_UNKNOWN]
-    if reason in _HELD_UP:
-        message = condition.get("message") or ""
-        known = next((sentence for word, sentence in OF_PODS.items() if word in message), "")
-        return known or ADVICE[reason]
-    return ADVICE.get(reason, "")
+    told = (condition.get("message") or "") if reason in _REPEATING else ""
+    known = (sentence for word, sentence in OF_PODS.items() if word in told)
+    return next(known, ADVICE.get(reason, ""))

@@ -21,7 +21,7 @@ from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import cold_step, races
 from sandpool.controllers.claim.publish import Publisher
-from sandpool.controllers.claim.status import misleads, same, unbound
+from sandpool.controllers.claim.status import held_up, misleads, same, unbound
 from sandpool.controllers.claim.steps import (
     Ask,
     Bind,
@@ -333,12 +333,13 @@ class Work:
 
 
 def _progress(starting: Sandbox, pool: SandboxWarmPool) -> tuple[str, None, str]:
-    """What a claim says while its own sandbox starts: what that says, if it says anything."""
+    """What a claim says while its own sandbox starts: what that says, if it says anything, and why it does not start before all else."""
     ready, name = find(starting.status.conditions, Type.READY), starting.metadata.name
     if ready is None:
         text = f"Waiting for sandbox {name}, or one of pool {pool.metadata.name}, to become ready"
         return text, None, Reason.SANDBOX_MISSING
-    return ready.message, None, ready.reason
+    why = held_up(starting)
+    return ready.message if why is None else why[1], None, ready.reason
 
 
 def _trouble_of(pool: SandboxWarmPool) -> str:
