@@ -105,7 +105,7 @@ class Room:
 
     async def remove(self) -> None:
         await self._parts.volumes.remove(self.workload.uid)
-        self._parts.images.release(self.workload.uid)
+        self._parts.images.release(self.workload.holder)
         try:
             await self._parts.around.threads.run(self.folder.remove)
         except OSError as error:
