@@ -42,8 +42,8 @@ def status_of(view: PoolView, now: datetime) -> SandboxWarmPoolStatus:
     conditions = pool.status.conditions
     for type_, verdict in ((Type.READY, _ready(view)), (Type.PROGRESSING, _progressing(view, now))):
         conditions = put(conditions, type_, *verdict, generation=pool.metadata.generation, now=now)
-    if (verdict := _healthy(view)) is not None:
-        conditions = put(conditions, Type.HEALTHY, *verdict, generation=pool.metadata.generation, now=now)
+    if (healthy := _healthy(view)) is not None:
+        conditions = put(conditions, Type.HEALTHY, *healthy, generation=pool.metadata.generation, now=now)
     else:
         conditions = without(conditions, Type.HEALTHY)
     return SandboxWarmPoolStatus(

@@ -57,12 +57,13 @@ def status_of(view: SandboxView, trouble: Trouble, options: Options, now: dateti
     """The status of a sandbox that has not expired."""
     sandbox, pod = view.sandbox, view.own_pod
     finished = _finished(view, pod)
+    ready = _ready(view, finished, trouble)
     verdicts = {
         Type.SUSPENDED: _suspended(view, trouble),
         Type.FINISHED: finished,
         Type.POD_SCHEDULED: _scheduled(pod, trouble),
-        Type.READY: _ready(view, finished, trouble),
-        Type.HEALTHY: _healthy(trouble) or _held_up(view, finished),
+        Type.READY: ready,
+        Type.HEALTHY: _healthy(trouble) or (None if ready.status is Truth.TRUE else _held_up(view, finished)),
         Type.POD_UP_TO_DATE: _up_to_date(view, pod),
     }
     service = view.own_service if sandbox.spec.service is not False else None
