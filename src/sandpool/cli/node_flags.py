@@ -40,7 +40,7 @@ def unheld_notice(backend: str, unheld: Sequence[str]) -> tuple[str, ...]:
     told = f"NOT HELD on this machine: limits of {listed}. A sandbox can take more than its template says.{alone}"
     if not {"cpu", "memory"} & {*unheld}:
         return (told,)
-    return (told, f"  They are held as root, or with control groups of your own: {DELEGATE}")
+    return (told, f"  To have them held, run it as root, or with control groups of its own: {DELEGATE}")
 
 
 NO_POOL = "none"
