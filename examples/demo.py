@@ -1,7 +1,8 @@
 """What Sandpool does, in a few seconds and a throw-away folder: a cluster, a warm pool, a claim, code in it, what that code cannot do.
 
 `make demo` runs it. It needs no root where the kernel lets ordinary users make namespaces, no network, and nothing but this package.
-Every line that it prints was measured or tried just then.
+Every line that it prints was measured or tried just then, or when the node started on this machine: limits that do not hold here
+are not shown as such.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ HERE = [sys.executable, "-m", "sandpool"]
 POOL = "python"
 FIRST = ["python3", "-c", "print(6 * 7)"]
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HELD_BY = {"ephemeral-storage": "storage"}
+"""What `sandpool status` calls a limit of a pod, where it has another name for it."""
 NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 
 SEE = """
@@ -153,10 +156,15 @@ def print_tries(outcomes: dict[str, str]) -> None:
 
 
 def print_limits(pod: str) -> None:
-    """What it may use, and what of that this machine cannot hold, as the pod itself says."""
+    """What it can use at most, as far as this machine holds it, and what of the rest the pod itself says."""
     found = json.loads(ask("get", "pod", pod, "-o", "json"))
+    unheld = json.loads(ask("status", "-o", "json"))["unheld"]
     limits = found["spec"]["containers"][0]["resources"]["limits"]
-    table(("it may use", "at most", ""), [(what, most, "") for what, most in limits.items()])
+    rows = [(what, most, "") for what, most in limits.items() if HELD_BY.get(what, what) not in unheld]
+    if rows:
+        table(("it can use", "at most", ""), rows)
+    else:
+        print()
     for condition in found["status"]["conditions"]:
         if condition["type"] == "sandpool.dev/Noted":
             message = condition["message"].replace(".; ", ". ")

@@ -261,7 +261,7 @@ async def test_the_role_of_the_guide_is_what_an_agent_needs(stage: Stage, tmp_pa
                     assert (await again.info()).name == "agents"
                 assert [one.name for one in await AsyncSandbox.list(config=config)] == ["agents"]
                 await box.extend(1200)
-                with pytest.raises(ApiError, match="cannot patch"):
+                with pytest.warns(UserWarning, match="no file is kept"), pytest.raises(ApiError, match="cannot patch"):
                     await box.suspend()
     assert stage.server.request("GET", CLAIMS)["items"] == []
 

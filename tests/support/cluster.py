@@ -66,8 +66,8 @@ class Cluster:
     def request(self, method: str, path: str, body: Any = None) -> Any:
         return http.request(self.running, method, path, body)
 
-    def create_claim(self, name: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self.request("POST", CLAIMS, claim(name))
+    def create_claim(self, name: str, pool: str = "python") -> dict[str, Any]:
+        answer: dict[str, Any] = self.request("POST", CLAIMS, claim(name, pool))
         return answer
 
     def claims(self) -> dict[str, dict[str, Any]]:
@@ -81,12 +81,12 @@ class Cluster:
             os.sched_yield()
 
 
-def claim(name: str) -> dict[str, Any]:
+def claim(name: str, pool: str = "python") -> dict[str, Any]:
     return {
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
         "kind": "SandboxClaim",
         "metadata": {"name": name},
-        "spec": {"warmPoolRef": {"name": "python"}},
+        "spec": {"warmPoolRef": {"name": pool}},
     }
 
 

@@ -72,6 +72,11 @@ class DataDir:
         return self.root / "node"
 
     @property
+    def images(self) -> Path:
+        """The images of the node. `sandpool image` uses the same ones, beside it."""
+        return images_of(self.node)
+
+    @property
     def incoming(self) -> Path:
         """Backups laid down for a running cluster to restore."""
         return self.root / "incoming"
@@ -191,6 +196,11 @@ def in_use(directory: DataDir, holder: int) -> DataDirInUse:
 def installation_of(folder: Path) -> str:
     """A short name for what belongs to this folder, which nothing of another data directory of this machine has."""
     return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+
+
+def images_of(node: Path) -> Path:
+    """Where a node that keeps its files in this folder has its images."""
+    return node / "images"
 
 
 def _sync(path: Path) -> None:

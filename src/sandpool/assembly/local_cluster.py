@@ -103,7 +103,7 @@ async def serve(
                 if not stop.is_set():
                     await make_pools(api, options.pools)
                     await warn_of_few_files(api, options.backend)
-                    running = _running(options, server, way_in, clock, ground.guard.reserve)
+                    running = _running(options, server, way_in, clock, ground.guard.reserve, node)
                     ground.lock.publish(running)
                     ready(LocalCluster(api, running))
                 await stop.wait()
@@ -264,7 +264,9 @@ async def _checked(server: ApiServer, access: Access, guard: MemoryGuard | None)
         await asyncio.to_thread(check.close)
 
 
-def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock, reserve: int) -> Running:
+def _running(
+    options: LocalOptions, server: ApiServer, way_in: str, clock: Clock, reserve: int, node: Machine | None
+) -> Running:
     return Running(
         pid=os.getpid(),
         api=server.url,
@@ -273,6 +275,7 @@ def _running(options: LocalOptions, server: ApiServer, way_in: str, clock: Clock
         version=__version__,
         backend=options.backend,
         router=way_in,
+        unheld=() if node is None else node.unheld,
         disk_reserve=reserve,
         started=times.seconds(clock.now()),
     )

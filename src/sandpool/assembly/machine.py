@@ -11,11 +11,11 @@ from pathlib import Path
 from random import random as dice
 from typing import Literal
 
-from sandpool.assembly.data_dir import installation_of
+from sandpool.assembly.data_dir import images_of, installation_of
 from sandpool.assembly.lifetimes import beside
 from sandpool.kube.api import Api
 from sandpool.kube.errors import SandpoolError
-from sandpool.local.backends.base import Backend
+from sandpool.local.backends.base import Backend, Probe
 from sandpool.local.backends.choice import ChosenBackend
 from sandpool.local.backends.gvisor.runtime import GvisorRuntime
 from sandpool.local.backends.hollow import HollowBackend
@@ -56,6 +56,10 @@ EVERYTHING_UNUSED = PruneRules(unused_for=0.0, max_bytes=0)
 """Images that go when the disk is nearly full; those that were imported cannot be had again, and stay."""
 
 
+LIMITS = ("cpu", "memory", "pids", "storage")
+"""What a pod may be limited in, by the names that probes have for it."""
+
+
 class BackendUnavailable(SandpoolError):
     """What was asked for does not work on this machine; there is never a weaker one in its place."""
 
@@ -82,6 +86,7 @@ class Machine:
     backend: Backend
     around: Surroundings
     real: bool  # whether there is something in a pod to reach
+    unheld: tuple[str, ...] = ()  # limits of pods that nothing on this machine holds
 
 
 @asynccontextmanager
@@ -94,7 +99,7 @@ async def machine(
         return
     async with AsyncExitStack() as stack:
         leave = 0 if guard is None else 4 * guard.reserve  # well above where pods are evicted for want of room
-        images = ImageStore(options.folder / "images", clock, replace(options.images, leave=leave))
+        images = ImageStore(images_of(options.folder), clock, replace(options.images, leave=leave))
         await images.open()
         stack.push_async_callback(images.close)
         volumes = VolumeStore(options.folder / "volumes", options.volumes)
@@ -109,11 +114,12 @@ async def machine(
             for runtime in runtimes_of(options)
         ]
         chosen = ChosenBackend(backends, options.backend)
-        await _check(chosen, options.backend)
+        probe = await _check(chosen, options.backend)
         if guard is not None:
             guard.pods = lambda: [pod for backend in backends for pod in backend.occupants()]
             guard.prune = partial(images.prune, EVERYTHING_UNUSED)
-        yield Machine(chosen, Surroundings(offering=chosen.offers, folders=volumes, disk=guard), real=True)
+        around = Surroundings(offering=chosen.offers, folders=volumes, disk=guard)
+        yield Machine(chosen, around, real=True, unheld=unheld_limits(probe, bandwidth=options.io_rate is not None))
 
 
 def runtimes_of(options: MachineOptions) -> list[Runtime]:
@@ -129,13 +135,19 @@ def runtimes_of(options: MachineOptions) -> list[Runtime]:
     return [made[name]() for name in dict.fromkeys((options.backend, *options.runtimes))]
 
 
-async def _check(backend: Backend, name: str) -> None:
+def unheld_limits(probe: Probe, *, bandwidth: bool) -> tuple[str, ...]:
+    """Which limits of pods were tried on this machine and do not hold. `bandwidth`: of the disk's, too, because one was asked for."""
+    return tuple(name for name in (*LIMITS, *(["io"] if bandwidth else [])) if name not in probe.enforced)
+
+
+async def _check(backend: Backend, name: str) -> Probe:
     probe = await backend.probe()
     if not probe.available:
         raise BackendUnavailable(
             f"the backend {name} does not work here: {probe.message or probe.reason}. Without isolation pods can run with "
             "--backend process, and --backend hollow runs nothing in them."
         )
+    return probe
 
 
 @asynccontextmanager

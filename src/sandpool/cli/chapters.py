@@ -41,6 +41,16 @@ class Chapter:
         return found
 
     @property
+    def containers(self) -> list[Json]:
+        """Of a pod: how each of its containers is; of other objects none."""
+        if self.word != "pod":
+            return []
+        return [
+            *(_at(self.body, "status", "initContainerStatuses") or ()),
+            *(_at(self.body, "status", "containerStatuses") or ()),
+        ]
+
+    @property
     def ready(self) -> bool:
         return any(one.get("type") == "Ready" and one.get("status") == "True" for one in self.conditions)
 

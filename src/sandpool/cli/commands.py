@@ -38,7 +38,9 @@ COMMANDS = (
         "port-forward", "inside.port_forward:port_forward", SANDBOXES, "Make ports of a sandbox ports of this machine."
     ),
     Command("ls", "objects.ls:ls", SANDBOXES, "List claims: state, pool, sandbox, age."),
-    Command("suspend", "objects.power:suspend", SANDBOXES, "Stop a sandbox and keep its volumes."),
+    Command(
+        "suspend", "objects.power:suspend", SANDBOXES, "Stop a sandbox; only files in persistent volumes are kept."
+    ),
     Command("resume", "objects.power:resume", SANDBOXES, "Bring a suspended sandbox back."),
     Command("release", "objects.release:release", SANDBOXES, "Give sandboxes back."),
     Command("top", "objects.top:top", SANDBOXES, "Show what sandboxes use of processor and memory."),

@@ -160,7 +160,7 @@ def prune(
 
 @asynccontextmanager
 async def _store(flag: Path | None, **options: Any) -> AsyncIterator[ImageStore]:
-    """The folder of images, which a running cluster may use at the same time."""
+    """The images of the node of this data directory, which may run at the same time."""
     from urllib.request import getproxies
 
     from sandpool.local.errors import NodeError
@@ -171,7 +171,7 @@ async def _store(flag: Path | None, **options: Any) -> AsyncIterator[ImageStore]
     directory = data_dir(flag)
     directory.prepare()
     chosen: ImageOptions = ImageOptions(proxies=getproxies(), unused_for=_FOREVER, max_bytes=sys.maxsize, **options)
-    store = ImageStore(directory.root / "images", SystemClock(), chosen)
+    store = ImageStore(directory.images, SystemClock(), chosen)
     try:
         await store.open()
         try:

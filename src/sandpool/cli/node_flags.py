@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,6 +25,22 @@ NOTICES = {
     "hollow": "Backend hollow: pods become Ready and have an address, but no process runs in them.",
     "none": "Backend none: objects are kept and nothing acts on them; leave out --backend none for pools and claims.",
 }
+
+UNHELD_LIMITS = {"cpu": "CPU", "memory": "memory", "pids": "processes", "storage": "disk space", "io": "disk bandwidth"}
+DELEGATE = "systemd-run --user --scope -p Delegate=yes sandpool up"
+
+
+def unheld_notice(backend: str, unheld: Sequence[str]) -> tuple[str, ...]:
+    """What to tell about limits that this machine does not hold, in lines; of the backend process its own notice says all."""
+    if not unheld or backend == "process":
+        return ()
+    named = [UNHELD_LIMITS.get(name, name) for name in unheld]
+    listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    alone = " Memory is limited for each process alone." if backend == "namespaces" and "memory" in unheld else ""
+    told = f"NOT HELD on this machine: limits of {listed}. A sandbox can take more than its template says.{alone}"
+    if not {"cpu", "memory"} & {*unheld}:
+        return (told,)
+    return (told, f"  To have them held, run it as root, or with control groups of its own: {DELEGATE}")
 
 
 NO_POOL = "none"

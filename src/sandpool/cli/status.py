@@ -83,6 +83,9 @@ def _show(facts: dict[str, Any]) -> None:
     pools = facts.pop("pools", [])
     disk = facts["disk"]
     del facts["disk_reserve"]  # what is free is told without it
+    unheld = facts.pop("unheld")
+    if unheld:
+        facts["not held"] = ", ".join(unheld)
     left = f"{disk['free'] / (1 << 30):.1f} GiB free"
     facts["disk"] = f"{disk['message']} ({left})" if disk["message"] else left
     width = max(map(len, facts))

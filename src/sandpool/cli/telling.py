@@ -102,6 +102,29 @@ def _objects(chapters: Sequence[Chapter], zone: tzinfo | None) -> Iterator[str]:
         marked = " (being deleted)" if chapter.body["metadata"].get("deletionTimestamp") else ""
         yield f"{chapter}{marked}"
         yield from (_condition(one, zone) for one in chapter.conditions)
+        yield from (_container(one) for one in chapter.containers if _troubled(one))
+
+
+def _troubled(container: Json) -> bool:
+    """Whether it cannot start, failed, or was started more than once."""
+    state = container.get("state") or {}
+    waits = (state.get("waiting") or {}).get("reason") not in (None, "", "ContainerCreating", "PodInitializing")
+    failed = (state.get("terminated") or {}).get("exitCode") not in (None, 0)
+    return waits or failed or bool(container.get("restartCount"))
+
+
+def _container(container: Json) -> str:
+    """What became of a container, in its kubelet's words."""
+    state, before = container.get("state") or {}, (container.get("lastState") or {}).get("terminated")
+    now = next(iter(state), "waiting")
+    at = state.get(now) or {}
+    words = [word for word in (at.get("reason"), at.get("message")) if word]
+    told = f"  container {container.get('name', '')} {now}" + (f": {', '.join(words)}" if words else "")
+    if count := container.get("restartCount"):
+        told += f"; restarts: {count}"
+    if before:
+        told += f"; ended before with {before.get('exitCode', 0)} ({before.get('reason') or 'no reason'})"
+    return told
 
 
 def _condition(condition: Json, zone: tzinfo | None) -> str:

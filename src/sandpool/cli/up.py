@@ -21,7 +21,7 @@ from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import FAILED, OUT_OF_MEMORY, TIMED_OUT, USAGE, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import answers
-from sandpool.cli.node_flags import NOTICES, NodeFlags
+from sandpool.cli.node_flags import NOTICES, NodeFlags, unheld_notice
 from sandpool.cli.place_flags import PlaceFlags
 from sandpool.cli.share_flags import ShareFlags
 from sandpool.kube.nearby import Running
@@ -123,7 +123,8 @@ def _greet(running: Running, pools: FirstPools) -> None:
     print(f"The cluster is ready at {running.api}", file=sys.stderr)
     print(f"  export KUBECONFIG={shlex.quote(running.kubeconfig)}", file=sys.stderr)
     print("  kubectl api-resources", file=sys.stderr)
-    print(NOTICES[running.backend], file=sys.stderr)
+    for line in (NOTICES[running.backend], *unheld_notice(running.backend, running.unheld)):
+        print(line, file=sys.stderr)
     warming = [name for name, size in pools.sizes.items() if size]
     if warming:
         print(

@@ -29,6 +29,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = "none"
     disk_reserve: int = 0  # bytes of the data directory's file system that are kept back
     router: str = ""  # its base address; empty where there is nothing to reach
+    unheld: tuple[str, ...] = ()  # limits of pods that this machine does not hold: cpu, memory, pids, storage, io
 
 
 def default_data_dir() -> Path:

@@ -73,7 +73,7 @@ class EventReason(StrEnum):
         "SandboxSuspended",
         "Normal",
         "Sandbox",
-        "The pod is gone; storage and Service stay.",
+        "The pod is gone; persistent volumes and the Service stay, all other files are lost.",
         "Set spec.operatingMode to Running to bring it back.",
     )
     SANDBOX_RESUMED = ("SandboxResumed", "Normal", "Sandbox", "The sandbox is meant to run again.", NOTHING)

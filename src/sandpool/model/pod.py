@@ -80,7 +80,7 @@ class PodStatus(Model, frozen=True):
 
 _ON_THEIR_WAY = ("", "ContainerCreating", "PodInitializing")
 _BACK_AND_FORTH = {"ErrImagePull": "ImagePullBackOff"}  # a kubelet says them in turn, of the same trouble
-_CHANGES = ("ImagePullBackOff", "CrashLoopBackOff")  # whose message says something else each time
+_LONGEST_DETAIL = 300  # characters: a registry may say anything
 
 
 class Pod(Model, frozen=True):
@@ -108,15 +108,31 @@ class Pod(Model, frozen=True):
 
     @property
     def held_up(self) -> str:
-        """Which container cannot start and why, in words that stay the same while the trouble does; empty if none."""
+        """Which container cannot start and why, or why no node takes the pod, in words that stay the same while the trouble does;
+        empty if nothing is wrong."""
         for container in (*self.status.init_container_statuses, *self.status.container_statuses):
             waiting = container.state.waiting
             if waiting is None or waiting.reason in _ON_THEIR_WAY:
                 continue
-            reason = _BACK_AND_FORTH.get(waiting.reason, waiting.reason)
-            more = "" if reason in _CHANGES or not waiting.message else f": {waiting.message}"
-            return f"container {container.name} waits: {reason}{more}"
+            reason, detail = _BACK_AND_FORTH.get(waiting.reason, waiting.reason), _detail(waiting)
+            return f"container {container.name} waits: {reason}" + (f": {detail}" if detail else "")
+        return "" if self.spec.node_name else self._unscheduled()
+
+    def _unscheduled(self) -> str:
+        said = self.condition("PodScheduled")
+        if said is None or said.status != "False":
+            return ""
+        return ": ".join(part for part in (said.reason or "Unschedulable", said.message) if part)
+
+
+def _detail(waiting: Waiting) -> str:
+    """What went wrong, without what changes from one attempt to the next."""
+    text = waiting.message
+    if waiting.reason == "CrashLoopBackOff":  # how long it waits
         return ""
+    if waiting.reason == "ImagePullBackOff":  # which image, and from newer kubelets what the last attempt said
+        text = text.partition('": ')[2].removeprefix("ErrImagePull: ")
+    return text if len(text) <= _LONGEST_DETAIL else f"{text[:_LONGEST_DETAIL]}..."
 
 
 class Taint(Model, frozen=True):

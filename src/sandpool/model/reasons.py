@@ -146,6 +146,12 @@ class Reason(StrEnum):
         "Sandbox Healthy, Claim Healthy",
         "It is served, but a write or a read on its behalf keeps failing.",
     )
+    POD_NOT_STARTING = (
+        "PodNotStarting",
+        "Sandbox Healthy, Claim Healthy",
+        "A container cannot start or keeps crashing, or no node takes the pod. The message has the pod's own reason, "
+        "such as `ImagePullBackOff`, `CrashLoopBackOff` or `Unschedulable`.",
+    )
 
     # A pool
     MEMBERS_READY = ("MembersReady", "Pool Ready", "All members that the pool should have can be claimed.")
@@ -157,6 +163,11 @@ class Reason(StrEnum):
         "NotProgressing",
         "Pool Progressing",
         "New members do not become ready; the message names one of them and why.",
+    )
+    MEMBERS_NOT_STARTING = (
+        "MembersNotStarting",
+        "Pool Healthy",
+        "A member cannot start; the message names it and has its pod's own reason. It is tried again by itself.",
     )
     CREATION_FAILED = (
         "CreationFailed",

@@ -12,9 +12,12 @@ import pytest
 import yaml
 
 from sandpool.cli.main import run
+from sandpool.local.backends.hollow import START_ERROR
 from sandpool.model.kinds import TEMPLATES
+from sandpool.model.labels import pool_selector
 from support.cluster import COMMAND, Cluster, running_cluster
 
+SELECTOR = pool_selector("wrong")
 CLAIM = "sandboxclaim.extensions.agents.x-k8s.io"
 
 
@@ -177,7 +180,12 @@ def test_describe_tells_what_to_do(sandpool: Sandpool) -> None:
     said = sandpool("describe", "claim/mine").out
     assert "SandboxAdopted" in said
     assert "What to do" not in said
-    sandpool("suspend", "mine")
+    would = sandpool("suspend", "--dry-run", "mine")
+    assert (would.code, would.out) == (0, "")
+    assert would.err.startswith("mine: no file is kept: ")
+    assert sandpool("ls").out.splitlines()[1].split()[1] == "Ready"
+    done = sandpool("suspend", "mine")
+    assert (done.out, done.err) == ("mine\n", would.err)
     said = sandpool("describe", "claim", "mine").out
     assert "What to do:\n  - `sandpool resume claim/mine -n default` brings it back\n" in said
     assert sandpool("ls").out.splitlines()[1].split()[1] == "Suspended"
@@ -198,6 +206,51 @@ def test_pools(sandpool: Sandpool) -> None:
     assert (scaled.out, "1 before, 2 now" in scaled.err) == ("tools\n", True)
     assert sandpool("pool", "rollout", "status", "tools").out == "pool tools: 2 of 2 ready\n"
     assert sandpool("pool", "rollout", "status", "tools", "--no-watch").code == 0
+
+
+def test_what_survives_a_suspension_is_said_before_it(cluster: Cluster, sandpool: Sandpool) -> None:
+    main = {"name": "main", "image": "host", "volumeMounts": [{"name": "work", "mountPath": "/workspace"}]}
+    storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {
+        "podTemplate": {"spec": {"containers": [main]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "work"}, "spec": storage}],
+    }
+    body = {"apiVersion": TEMPLATES.api_version, "kind": TEMPLATES.kind, "metadata": {"name": "lasting"}, "spec": spec}
+    cluster.request("POST", TEMPLATES.path("default"), body)
+    sandpool("pool", "create", "lasting", "--template", "lasting", "--replicas", "1")
+    sandpool("claim", "lasting", "--name", "mine")
+    said = sandpool("suspend", "mine")
+    assert said.out == "mine\n"
+    assert said.err.startswith("mine: files in /workspace are kept; all other files are lost")
+
+
+def test_a_pod_that_cannot_start_is_told_with_its_reason(cluster: Cluster, sandpool: Sandpool) -> None:
+    pod = {
+        "metadata": {"annotations": {START_ERROR: "ErrImagePull"}},
+        "spec": {"containers": [{"name": "main", "image": "wrong"}]},
+    }
+    body = {
+        "apiVersion": TEMPLATES.api_version,
+        "kind": TEMPLATES.kind,
+        "metadata": {"name": "wrong"},
+        "spec": {"podTemplate": pod},
+    }
+    cluster.request("POST", TEMPLATES.path("default"), body)
+    sandpool("pool", "create", "wrong", "--template", "wrong", "--replicas", "1")
+    assert sandpool("wait", "pool/wrong", "--for=condition=Healthy=False", "--timeout", "60s").code == 0
+    for command in (("why", "pool/wrong"), ("describe", "pool/wrong")):
+        assert "container main waits: ImagePullBackOff: " in sandpool(*command).out, command
+    assert "Look at the image's name" in sandpool("describe", "pool/wrong").out
+    late = sandpool("claim", "wrong", "--timeout", "8s")
+    assert late.code == 4
+    assert "container main waits: ImagePullBackOff: " in late.err
+    cluster.create_claim("mine", "wrong")
+    assert sandpool("wait", "claim/mine", "--for=condition=Ready=False", "--timeout", "60s").code == 0
+    for command in (("why", "claim/mine"), ("describe", "claim/mine")):
+        assert "ImagePullBackOff" in sandpool(*command).out, command
+    (member,) = json.loads(sandpool("get", "sandboxes", "-l", SELECTOR, "-o", "json").out)["items"]
+    told = sandpool("why", f"sandbox/{member['metadata']['name']}").out
+    assert "  container main waiting: ErrImagePull, " in told
 
 
 def test_release_by_label(sandpool: Sandpool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -36,10 +37,13 @@ class Nobody:
     def data(self) -> Path:
         return self.home / "data"
 
-    def sandpool(self, *arguments: str) -> None:
-        self.python("-m", "sandpool", *arguments)
+    def sandpool(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("-m", "sandpool", *arguments)
 
     def python(self, *arguments: str) -> str:
+        return self.run(*arguments).stdout
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [_python(), *arguments], user=NOBODY, group=NOBODY, extra_groups=[], cwd=self.home,
             env={
@@ -49,7 +53,7 @@ class Nobody:
             capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
-        return done.stdout
+        return done
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +71,15 @@ def nobody() -> Iterator[Nobody]:
 @root
 def test_an_ordinary_user_can_run_it(nobody: Nobody) -> None:
     """The same life as root's, as a user who owns nothing but the data directory."""
-    nobody.sandpool("up", "--detach", "--port", "0", "--no-pool")
+    said = nobody.sandpool("up", "--detach", "--port", "0", "--no-pool").stderr
     try:
-        nobody.sandpool("status")
+        unheld = json.loads(nobody.sandpool("status", "-o", "json").stdout)["unheld"]
+        classes = json.loads(nobody.sandpool("get", "runtimeclass", "namespaces", "-o", "json").stdout)
+        enforced = classes["metadata"]["annotations"]["sandpool.dev/enforced"].split(",")
+        assert unheld == [name for name in ("cpu", "memory", "pids", "storage") if name not in enforced]
+        assert ("NOT HELD on this machine: limits of " in said) == bool(unheld), said
+        assert ("CPU" in said, "memory" in said) == ("cpu" in unheld, "memory" in unheld), said
+        assert ("not held" in nobody.sandpool("status").stdout) == bool(unheld)
         nobody.sandpool("backup", str(nobody.home / "backup.db"))
     finally:
         nobody.sandpool("down")
@@ -100,6 +110,9 @@ def test_an_ordinary_user_sees_the_demo(nobody: Nobody) -> None:
     assert re.search(r"^  holds capabilities +0 +0$", said, re.MULTILINE)
     assert re.search(r"^  become root +(Invalid argument|Operation not permitted)$", said, re.MULTILINE)
     assert "IT WORKED" not in said
+    for limit in ("cpu", "memory"):  # shown as a limit, or said not to be one
+        shown = re.search(rf"^  {limit} +[0-9]", said, re.MULTILINE) is not None
+        assert shown != bool(re.search(rf"Limits of [^.]*{limit}[^.]*\s+are\s+not\s+held", said)), said
     assert list(nobody.home.glob("sandpool-demo-*")) == []
 
 

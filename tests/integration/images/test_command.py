@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.assembly.data_dir import DataDir
 from sandpool.cli.main import run
 from support.image_files import file, folder, make_image, opaque, removed, write_oci_archive
 from support.image_store import image_store
@@ -63,7 +64,7 @@ def test_the_life_of_an_image(tmp_path: Path, image: Command) -> None:
     assert image("prune").stdout == ""  # imported ones are kept
     assert image("remove", "tool:1", "tool:2").returncode == 0
     assert image("list", "-o", "json").stdout == "[]\n"
-    assert list((tmp_path / "data/images/layers").iterdir()) == []
+    assert list((tmp_path / "data/node/images/layers").iterdir()) == []
 
 
 async def test_pulling_with_a_login(tmp_path: Path, image: Command) -> None:
@@ -83,7 +84,7 @@ async def test_pulling_with_a_login(tmp_path: Path, image: Command) -> None:
         )
         again = await run("pull", name, "--auth-file", str(tmp_path / "config.json"))
         assert again.stdout == f"{IMAGE.id}\n"
-    async with image_store(tmp_path / "data/images") as store:
+    async with image_store(DataDir(tmp_path / "data").images) as store:
         await store.take(name, holder="default/pod")
         held = await run("remove", name)
         assert held.returncode == 1

@@ -24,7 +24,7 @@ async def test_an_image_that_appears_later_is_used_then(world: World) -> None:
     await world.until(work, waits("ImagePullBackOff"))
     world.images.known["later"] = ImageConfig()
     await world.until(work, runs)
-    assert world.images.held == {work.uid: {"later"}}
+    assert world.images.held == {work.holder: {"later"}}
     await world.backend.stop(work.uid, 0)
     await world.until(work, gone)
     assert world.images.held == {}

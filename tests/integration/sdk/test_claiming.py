@@ -164,13 +164,33 @@ def test_listing(config: Config, names: Any) -> None:
 
 def test_suspended_and_resumed(config: Config, cluster: Cluster, names: Any) -> None:
     with Sandbox.claim("quick", config=config) as box:
-        box.suspend()
+        assert box.kept() == ()
+        with pytest.warns(UserWarning, match=f"suspending default/{box.name}: no file is kept"):
+            box.suspend()
         stopped = cluster.request("GET", sandboxes("default", box.sandbox))
         assert {c["type"]: c["status"] for c in stopped["status"]["conditions"]}["Suspended"] == "True"
         with Sandbox.attach(box.name, config=config) as again:  # one that is suspended is not waited for
             again.resume()
         running = cluster.request("GET", sandboxes("default", box.sandbox))
         assert {c["type"]: c["status"] for c in running["status"]["conditions"]}["Ready"] == "True"
+
+
+def test_what_is_kept_while_suspended_is_said_before(config: Config, cluster: Cluster, names: Any) -> None:
+    def mode() -> str:
+        return str(cluster.request("GET", sandboxes("default", box.sandbox))["spec"]["operatingMode"])
+
+    with Sandbox.claim("quick", config=config) as box, warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with pytest.raises(UserWarning, match="no file is kept"):
+            box.suspend()
+        assert mode() == "Running", "whoever makes the warning an error has lost nothing"
+        main = {"name": "main", "image": "python", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+        lasting = {"containers": [main], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+        change = [{"op": "add", "path": "/spec/podTemplate/spec", "value": lasting}]
+        box._connection.cluster.patch(sandboxes("default", box.sandbox), change)
+        assert box.kept() == ("/data",)
+        box.suspend()
+        assert mode() == "Suspended"
 
 
 def test_more_time(config: Config, cluster: Cluster, names: Any) -> None:

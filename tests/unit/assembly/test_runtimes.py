@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.machine import BackendName, MachineOptions, RuntimeName, runtimes_of
+from sandpool.assembly.machine import BackendName, MachineOptions, RuntimeName, runtimes_of, unheld_limits
+from sandpool.local.backends.base import Probe
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,16 @@ def test_only_what_the_operator_named(
 ) -> None:
     options = MachineOptions(tmp_path, backend, runtimes=allowed)
     assert [runtime.name for runtime in runtimes_of(options)] == offered
+
+
+@pytest.mark.parametrize(
+    ("enforced", "bandwidth", "unheld"),
+    [
+        ({"cpu", "memory", "pids", "storage", "network"}, False, ()),
+        ({"cpu", "memory", "pids", "storage"}, True, ("io",)),
+        ({"pids", "storage", "io"}, True, ("cpu", "memory")),
+        (set(), False, ("cpu", "memory", "pids", "storage")),
+    ],
+)
+def test_limits_that_nothing_holds(enforced: set[str], bandwidth: bool, unheld: tuple[str, ...]) -> None:
+    assert unheld_limits(Probe(True, enforced=frozenset(enforced)), bandwidth=bandwidth) == unheld

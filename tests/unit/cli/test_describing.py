@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.cli.commands import COMMANDS
-from sandpool.cli.objects.advice import ADVICE, advice
+from sandpool.cli.objects.advice import ADVICE, OF_PODS, advice
 from sandpool.cli.objects.describing import described
 from sandpool.model.kinds import CLAIMS, SECRETS
 from sandpool.model.reasons import Reason
@@ -122,10 +122,28 @@ def test_every_reason_that_asks_for_something_has_advice(reason: Reason) -> None
 
 def test_advice_names_commands_that_exist() -> None:
     names = {one.name for one in COMMANDS}
-    for sentence in ADVICE.values():
+    for sentence in (*ADVICE.values(), *OF_PODS.values()):
         told = sentence.format(word="claim", namespace="red", name="mine")
         for command in told.split("`sandpool ")[1:]:
             assert command.split()[0].rstrip("`") in names, told
+
+
+@pytest.mark.parametrize(
+    ("word", "advised"),
+    [
+        ("ImagePullBackOff", "the image's name"),
+        ("ErrImageNeverPull", "sandpool image import"),
+        ("CrashLoopBackOff", "its command"),
+        ("CreateContainerConfigError", "Secret"),
+        ("Unschedulable", "No node has room"),
+        ("SomethingElse", "sandpool why claim/mine"),
+    ],
+)
+def test_advice_about_a_pod_that_does_not_start_is_about_its_own_reason(word: str, advised: str) -> None:
+    told = {"message": f"The pod is held up: container main waits: {word}: x"}
+    body = claim(conditions=[condition("PodNotStarting", type_="Healthy") | told])
+    (sentence,) = advice("claim", "red", "mine", body)
+    assert advised in sentence
 
 
 def test_advice_comes_once_and_knows_unschedulable_pods() -> None:

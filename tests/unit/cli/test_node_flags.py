@@ -9,7 +9,7 @@ import pytest
 from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
-from sandpool.cli.node_flags import NodeFlags
+from sandpool.cli.node_flags import NodeFlags, unheld_notice
 from sandpool.local.network.ceiling import UNLIMITED, ceiling_of
 
 
@@ -33,6 +33,27 @@ from sandpool.local.network.ceiling import UNLIMITED, ceiling_of
 def test_pools(flags: NodeFlags, wanted: FirstPools, arguments: list[str]) -> None:
     assert flags.pools() == wanted
     assert [one for one in flags.arguments() if "pool" in one] == arguments
+
+
+@pytest.mark.parametrize(
+    ("backend", "unheld", "said"),
+    [
+        ("namespaces", (), []),
+        ("process", ("cpu", "memory"), []),
+        (
+            "namespaces",
+            ("cpu", "memory"),
+            ["limits of CPU and memory.", "Memory is limited for each process alone.", "systemd-run --user --scope"],
+        ),
+        ("gvisor", ("cpu", "memory", "pids"), ["limits of CPU, memory and processes.", "systemd-run"]),
+        ("namespaces", ("storage",), ["limits of disk space."]),
+    ],
+)
+def test_limits_that_do_not_hold_are_said(backend: str, unheld: tuple[str, ...], said: list[str]) -> None:
+    told = " ".join(unheld_notice(backend, unheld))
+    assert bool(told) == bool(said)
+    assert all(words in told for words in said), told
+    assert ("each process alone" in told) == (backend == "namespaces" and "memory" in unheld)
 
 
 def test_registries() -> None:

@@ -142,6 +142,31 @@ def test_a_message_cannot_forge_lines_or_move_the_cursor(cluster: Cluster) -> No
     assert all(line.isprintable() for line in told.split("\n"))
 
 
+def test_containers_that_do_not_run_are_told_in_their_kubelets_words(cluster: Cluster) -> None:
+    cluster.pages[POD]["status"] = {
+        "initContainerStatuses": [
+            {"name": "done", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+            {"name": "first", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}},
+        ],
+        "containerStatuses": [
+            {"name": "fine", "state": {"running": {}}, "restartCount": 0},
+            {"name": "coming", "state": {"waiting": {"reason": "ContainerCreating"}}},
+            {
+                "name": "main",
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                "restartCount": 3,
+                "lastState": {"terminated": {"exitCode": 127, "reason": "Error"}},
+            },
+        ],
+    }
+    found = chapters(cluster.get, "claim", "default", "c")
+    told = [line for line in text(found, timeline(found), UTC).splitlines() if line.startswith("  container")]
+    assert told == [
+        "  container first terminated: Error",
+        "  container main waiting: CrashLoopBackOff, back-off; restarts: 3; ended before with 127 (Error)",
+    ]
+
+
 def test_times_are_those_of_the_reader(cluster: Cluster) -> None:
     found = chapters(cluster.get, "claim", "default", "c")
     told = text(found, timeline(found), timezone(timedelta(hours=21), "NOW"))

@@ -31,7 +31,7 @@ ADVICE: dict[str, str] = {
     Reason.WARM_POOL_NOT_FOUND: "Create the pool (`sandpool pool create`), or name another one: `sandpool get pools -n {namespace}`",
     Reason.ADOPTION_CONFLICT: f"Another sandbox is tried by itself; {_WAIT}",
     Reason.SANDBOX_CREATE_PENDING: _WAIT,
-    Reason.SANDBOX_MISSING: f"Its sandbox was deleted. {_RECLAIM}",
+    Reason.SANDBOX_MISSING: f"It has no sandbox yet, or not any more. {_WAIT}; {_WHY}",
     Reason.SANDBOX_NOT_READY: _WAIT,
     Reason.INVALID_METADATA: _CHANGE,
     Reason.ENV_VARS_INJECTION_REJECTED: "Set `envVarsInjectionPolicy: Allowed` in the template, or leave env out of the claim",
@@ -39,6 +39,8 @@ ADVICE: dict[str, str] = {
     Reason.CLAIM_EXPIRED: _RECLAIM,
     Reason.CONFIGURATION_TROUBLE: _CHANGE,
     Reason.CONTROLLER_TROUBLE: f"It is tried again by itself; {_WHY}",
+    Reason.POD_NOT_STARTING: f"The message has the pod's own reason. {_WHY}",
+    Reason.MEMBERS_NOT_STARTING: f"The message has the reason of the member's pod. {_WHY}",
     Reason.MEMBERS_NOT_READY: "`sandpool pool rollout status {name} -n {namespace}` waits for it; " + _WHY,
     Reason.REPLENISHING: "`sandpool pool rollout status {name} -n {namespace}` waits for it",
     Reason.ROLLING_OUT: "`sandpool pool rollout status {name} -n {namespace}` waits for it",
@@ -49,6 +51,30 @@ ADVICE: dict[str, str] = {
 """Reasons that are as they should be have none."""
 
 UNSCHEDULABLE = "No node has room for it: make the requests smaller, or add a node"
+
+_IMAGE = "Look at the image's name, its registry and the login in imagePullSecrets; what you correct in the template reaches the next pods"
+_NEVER = "The image is not on the node, and imagePullPolicy Never forbids to pull it: import it (`sandpool image import`), or change the policy"
+_CRASH = "What the container runs ends at once: look at its command, and at what it said with `sandpool logs`"
+_CONFIG = "The container refers to something that is not there, such as a Secret, a ConfigMap or a key in one: create it, or correct the template"
+
+OF_PODS: dict[str, str] = {
+    "ErrImageNeverPull": _NEVER,
+    "InvalidImageName": _IMAGE,
+    "ImagePullBackOff": _IMAGE,
+    "CrashLoopBackOff": _CRASH,
+    "CreateContainerConfigError": _CONFIG,
+    "Unschedulable": UNSCHEDULABLE,
+}
+"""What to do about a reason of a pod, which the message of a condition repeats."""
+_REPEATING = frozenset(
+    {
+        Reason.POD_NOT_STARTING,
+        Reason.MEMBERS_NOT_STARTING,
+        Reason.SANDBOX_MISSING,
+        Reason.DEPENDENCIES_NOT_READY,
+    }
+)
+"""Conditions whose message may have it."""
 
 
 def advice(word: str, namespace: str, name: str, body: Json) -> list[str]:
@@ -65,4 +91,6 @@ def _sentence(condition: Json) -> str:
     reason = condition.get("reason") or ""
     if condition.get("type") == "PodScheduled" and condition.get("status") != "True":
         return UNSCHEDULABLE if reason == "Unschedulable" else ADVICE[Reason.POD_SCHEDULING_UNKNOWN]
-    return ADVICE.get(reason, "")
+    told = (condition.get("message") or "") if reason in _REPEATING else ""
+    known = (sentence for word, sentence in OF_PODS.items() if word in told)
+    return next(known, ADVICE.get(reason, ""))

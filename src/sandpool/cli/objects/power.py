@@ -1,4 +1,4 @@
-"""`sandpool suspend` and `sandpool resume`: stop a sandbox and keep its storage; bring it back."""
+"""`sandpool suspend` and `sandpool resume`: stop a sandbox and say what of it is kept; bring it back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sandpool.cli.console import Console, Terminal
 from sandpool.cli.objects.sandbox_of import sandbox_of
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.sandbox import OperatingMode
+from sandpool.sdk.suspension import outlook
 
 Names = Annotated[str, Parameter(completer=claims, help="A claim, or sandbox/NAME.")]
 FOREVER = 10.0 * 365 * 86400  # seconds
@@ -26,9 +27,15 @@ class Power:
     mode: OperatingMode
     wait: bool = True
     timeout: float | None = 60.0
+    dry_run: bool = False  # only say what would be kept
 
     def run(self, cluster: Cluster, console: Console) -> None:
         boxes = [sandbox_of(cluster, name) for name in self.names]
+        if self.mode is OperatingMode.SUSPENDED:  # before anything is lost
+            for given, box in zip(self.names, boxes, strict=True):
+                console.say(f"{given}: {outlook(box.body)}")
+        if self.dry_run:
+            return
         until = cluster.deadline(self.timeout)
         for given, box in zip(self.names, boxes, strict=True):
             if self.wait:
@@ -41,10 +48,21 @@ class Power:
 
 
 def suspend(
-    name: Names, /, *others: Names, wait: Waits = True, timeout: Timeout = "60s", where: ClusterFlags = ClusterFlags()
+    name: Names,
+    /,
+    *others: Names,
+    wait: Waits = True,
+    timeout: Timeout = "60s",
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="Only say which files would be kept, and change nothing.")
+    ] = False,
+    where: ClusterFlags = ClusterFlags(),
 ) -> None:
-    """Stop what runs in a sandbox and keep its volumes. Prints the name when its pod is gone."""
-    options = Power((name, *others), OperatingMode.SUSPENDED, wait, timeout_of(timeout))
+    """Stop what runs in a sandbox. Says which files are kept, then prints the name when its pod is gone.
+
+    Only files in persistent volumes (volumeClaimTemplates of the template) are there again after `sandpool resume`.
+    """
+    options = Power((name, *others), OperatingMode.SUSPENDED, wait, timeout_of(timeout), dry_run)
     with connected(where) as cluster:
         options.run(cluster, Terminal())
 

@@ -30,12 +30,21 @@ def forwarded(
         going = f"Sandbox {sandbox.metadata.name} is being deleted"
         told = (Truth.FALSE, Reason.DEPENDENCIES_NOT_READY, going)
         conditions = put(conditions, Type.READY, *told, generation=generation, now=now)
+    trouble = trouble or held_up(sandbox)
     if trouble is not None:
         conditions = put(conditions, Type.HEALTHY, Truth.FALSE, *trouble, generation=generation, now=now)
     elif find(conditions, Type.HEALTHY) is not None:
         fine = (Truth.TRUE, Reason.AS_EXPECTED, "Nothing is wrong")
         conditions = put(conditions, Type.HEALTHY, *fine, generation=generation, now=now)
     return SandboxClaimStatus(conditions=conditions, sandbox=bound_sandbox(sandbox))
+
+
+def held_up(sandbox: Sandbox) -> tuple[Reason, str] | None:
+    """Why the sandbox's pod does not start, if that is known."""
+    healthy = find(sandbox.status.conditions, Type.HEALTHY)
+    if healthy is None or healthy.reason != Reason.POD_NOT_STARTING or sandbox.metadata.leaving:
+        return None
+    return Reason.POD_NOT_STARTING, healthy.message
 
 
 def as_of_before(status: SandboxClaimStatus, claim: SandboxClaim) -> SandboxClaimStatus:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sandpool.controllers.claim.memory import Granted, Memory, Notes
 from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
-from sandpool.controllers.claim.status import same
+from sandpool.controllers.claim.status import held_up, same
 from sandpool.controllers.claim.view import bound_name
 from sandpool.controllers.protection import policy_facts
 from sandpool.loop.controller import Controller
@@ -51,7 +51,7 @@ def decisive(sandbox: Sandbox) -> object:
 
 def remark(sandbox: Sandbox) -> object:
     """What can wait a moment."""
-    return _plain(find(sandbox.status.conditions, Type.READY)), sandbox.status.service_fqdn
+    return _plain(find(sandbox.status.conditions, Type.READY)), sandbox.status.service_fqdn, held_up(sandbox)
 
 
 def controller_uid(sandbox: Sandbox | None) -> Uid | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 
 
-def waiting_text(pool: str, place: int | None, expected: float | None) -> str:
-    """`place`: how many are served before; None where there is no line."""
+def waiting_text(pool: str, place: int | None, expected: float | None, trouble: str = "") -> str:
+    """`place`: how many are served before; None where there is no line. `trouble`: why members of the pool do not start."""
+    if trouble:
+        return f"{waiting_text(pool, place, None)}. {trouble}"
     text = f"Waiting for a sandbox of pool {pool} to become ready"
     if place is None:
         return text

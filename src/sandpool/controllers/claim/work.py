@@ -21,7 +21,7 @@ from sandpool.controllers.claim.observe import Observer
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import cold_step, races
 from sandpool.controllers.claim.publish import Publisher
-from sandpool.controllers.claim.status import misleads, same, unbound
+from sandpool.controllers.claim.status import held_up, misleads, same, unbound
 from sandpool.controllers.claim.steps import (
     Ask,
     Bind,
@@ -159,7 +159,7 @@ class Work:
                     return await self._take(view, member, starting)
             case Wait(until):
                 place, expected = self._assigner.turn(claim.metadata.uid) or (None, None)
-                text = waiting_text(of.metadata.name, place, expected)
+                text = waiting_text(of.metadata.name, place, expected, _trouble_of(of))
                 note(text)
                 return await self._rest(view, text, until)
             case Cold(why) if starting is None:
@@ -333,12 +333,19 @@ class Work:
 
 
 def _progress(starting: Sandbox, pool: SandboxWarmPool) -> tuple[str, None, str]:
-    """What a claim says while its own sandbox starts: what that says, if it says anything."""
+    """What a claim says while its own sandbox starts: what that says, if it says anything, and why it does not start before all else."""
     ready, name = find(starting.status.conditions, Type.READY), starting.metadata.name
     if ready is None:
         text = f"Waiting for sandbox {name}, or one of pool {pool.metadata.name}, to become ready"
         return text, None, Reason.SANDBOX_MISSING
-    return ready.message, None, ready.reason
+    why = held_up(starting)
+    return ready.message if why is None else why[1], None, ready.reason
+
+
+def _trouble_of(pool: SandboxWarmPool) -> str:
+    """Why its members do not start, as the pool says; empty: they take their time."""
+    healthy = find(pool.status.conditions, Type.HEALTHY)
+    return "" if healthy is None or healthy.true else healthy.message
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:

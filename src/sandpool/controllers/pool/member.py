@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from sandpool.model import labels
-from sandpool.model.conditions import Truth, find
+from sandpool.model.conditions import Condition, Truth, find
 from sandpool.model.labels import LaunchType
 from sandpool.model.metadata import NO_REVISION, Revision, Uid
 from sandpool.model.names import name_hash
@@ -68,9 +68,13 @@ def read_member(sandbox: Sandbox, pool: str, *, stale: bool) -> Member:
     ready, scheduled = find(conditions, Type.READY), find(conditions, Type.POD_SCHEDULED)
     created = meta.creation_timestamp or LONG_AGO
     since, placed, said = created, True, "it has not reported yet"
+    failing = False
     if ready is not None:
         since = max(since, ready.last_transition_time or created)
         said = ready.message or ready.reason
+        if not ready.true:
+            held_up = _held_up(conditions)
+            failing, said = bool(held_up) or ready.reason == Reason.RECONCILER_ERROR, held_up or said
     if scheduled is not None:
         placed = not (scheduled.status == Truth.FALSE and scheduled.reason == UNSCHEDULABLE)
         if scheduled.true:  # it could not start before it had a node
@@ -89,8 +93,14 @@ def read_member(sandbox: Sandbox, pool: str, *, stale: bool) -> Member:
         leaving=meta.leaving,
         marked=not missing_marks(sandbox, pool),
         said=said,
-        failing=ready is not None and not ready.true and ready.reason == Reason.RECONCILER_ERROR,
+        failing=failing,
     )
+
+
+def _held_up(conditions: tuple[Condition, ...]) -> str:
+    """Why its pod does not start, where that is known; empty: it takes its time."""
+    healthy = find(conditions, Type.HEALTHY)
+    return healthy.message if healthy is not None and healthy.reason == Reason.POD_NOT_STARTING else ""
 
 
 def missing_marks(sandbox: Sandbox, pool: str) -> dict[str, str]:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sandpool.controllers.pool.member import Rank
+from sandpool.controllers.pool.member import UNSCHEDULABLE, Rank
 from sandpool.controllers.pool.roster import Roster
 from sandpool.controllers.pool.view import PoolView
-from sandpool.model.conditions import Truth, find, is_true, put
+from sandpool.model.conditions import Truth, find, is_true, put, without
 from sandpool.model.labels import pool_selector
 from sandpool.model.patches import Patch, json_patch
 from sandpool.model.pool import SandboxWarmPool, SandboxWarmPoolStatus, UpdateStrategyType
@@ -42,6 +42,10 @@ def status_of(view: PoolView, now: datetime) -> SandboxWarmPoolStatus:
     conditions = pool.status.conditions
     for type_, verdict in ((Type.READY, _ready(view)), (Type.PROGRESSING, _progressing(view, now))):
         conditions = put(conditions, type_, *verdict, generation=pool.metadata.generation, now=now)
+    if (healthy := _healthy(view)) is not None:
+        conditions = put(conditions, Type.HEALTHY, *healthy, generation=pool.metadata.generation, now=now)
+    else:
+        conditions = without(conditions, Type.HEALTHY)
     return SandboxWarmPoolStatus(
         replicas=roster.staying,
         ready_replicas=roster.ready,
@@ -75,7 +79,7 @@ def haste(old: SandboxWarmPoolStatus, new: SandboxWarmPoolStatus) -> Haste:
         return Haste.NOW
     if not old.ready_replicas and new.ready_replicas and is_true(new.conditions, Type.READY):
         return Haste.NOW  # from nothing to full; the nothing was told before, so this cannot become a stream of writes
-    if bool(old.ready_replicas) != bool(new.ready_replicas) or trouble(old) != trouble(new):
+    if bool(old.ready_replicas) != bool(new.ready_replicas) or _troubles(old) != _troubles(new):
         return Haste.SOON
     return Haste.LATER
 
@@ -89,6 +93,19 @@ def trouble(status: SandboxWarmPoolStatus) -> str:
     """The reason why the pool does not get further; empty if there is none."""
     found = find(status.conditions, Type.PROGRESSING)
     return found.reason if found is not None and found.reason in TROUBLE else ""
+
+
+def _troubles(status: SandboxWarmPoolStatus) -> tuple[str, bool]:
+    return trouble(status), find(status.conditions, Type.HEALTHY) is not None
+
+
+def _healthy(view: PoolView) -> Verdict | None:
+    """There only while a member cannot start: told long before anybody gives it up."""
+    member = next(view.roster.failing(), None)
+    if member is None:
+        return None
+    said = member.said if member.placed else f"{UNSCHEDULABLE}: {member.said}"
+    return Verdict(Truth.FALSE, Reason.MEMBERS_NOT_STARTING, f"Sandbox {member.name}: {said}")
 
 
 def _ready(view: PoolView) -> Verdict:

@@ -32,7 +32,7 @@ _BESIDE: dict[str, EventReason] = {
     Reason.CONTROLLER_TROUBLE: EventReason.CONTROLLER_TROUBLE,
     Reason.POD_OUTDATED: EventReason.POD_OUTDATED,
 }
-"""Conditions that are there only while something is wrong."""
+"""Conditions that are there only while something is wrong. Of a pod that does not start its kubelet tells."""
 
 
 def news(old: SandboxStatus, new: SandboxStatus) -> list[News]:
@@ -51,8 +51,10 @@ def _of_ready(old: SandboxStatus, new: SandboxStatus) -> Iterator[News]:
 def _of_trouble(old: SandboxStatus, new: SandboxStatus) -> Iterator[News]:
     for type_ in (Type.HEALTHY, Type.POD_UP_TO_DATE):
         before, after = find(old.conditions, type_), find(new.conditions, type_)
-        if after is not None and (before is None or _worse(before, after)):
-            yield News(_BESIDE[after.reason], after.message)
+        if after is None or (event := _BESIDE.get(after.reason)) is None:
+            continue
+        if before is None or before.reason not in _BESIDE or _worse(before, after):
+            yield News(event, after.message)
 
 
 def _worse(before: Condition, after: Condition) -> bool:
@@ -66,6 +68,8 @@ def _worse(before: Condition, after: Condition) -> bool:
 def _of_suspension(old: SandboxStatus, new: SandboxStatus) -> Iterator[News]:
     was, is_ = is_true(old.conditions, Type.SUSPENDED), is_true(new.conditions, Type.SUSPENDED)
     if is_ and not was:
-        yield News(EventReason.SANDBOX_SUSPENDED, "The pod is gone, storage and Service stay", "Suspending")
+        yield News(
+            EventReason.SANDBOX_SUSPENDED, "The pod is gone; persistent volumes and the Service stay", "Suspending"
+        )
     elif was and not is_:
         yield News(EventReason.SANDBOX_RESUMED, "The sandbox is meant to run again", "Resuming")

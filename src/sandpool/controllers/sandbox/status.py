@@ -1,7 +1,8 @@
 """What a sandbox's status should say, and the smallest patch that makes it say so. Pure.
 
 Ready is a fact about the pod, its address and its Service: trouble of ours never takes it away. Trouble is told in the
-condition Healthy (False while there is some, absent otherwise) and, where Ready is False anyway, as its reason.
+condition Healthy (False while there is some, absent otherwise) and, where Ready is False anyway, as its reason. What keeps a
+pod from starting is told in Healthy, too, so that whoever waits for the sandbox can tell it from a start that takes its time.
 """
 
 from __future__ import annotations
@@ -56,12 +57,13 @@ def status_of(view: SandboxView, trouble: Trouble, options: Options, now: dateti
     """The status of a sandbox that has not expired."""
     sandbox, pod = view.sandbox, view.own_pod
     finished = _finished(view, pod)
+    ready = _ready(view, finished, trouble)
     verdicts = {
         Type.SUSPENDED: _suspended(view, trouble),
         Type.FINISHED: finished,
         Type.POD_SCHEDULED: _scheduled(pod, trouble),
-        Type.READY: _ready(view, finished, trouble),
-        Type.HEALTHY: _healthy(trouble),
+        Type.READY: ready,
+        Type.HEALTHY: _healthy(trouble) or (None if ready.status is Truth.TRUE else _held_up(view, finished)),
         Type.POD_UP_TO_DATE: _up_to_date(view, pod),
     }
     service = view.own_service if sandbox.spec.service is not False else None
@@ -224,6 +226,13 @@ def _healthy(trouble: Trouble) -> Verdict | None:
         return None
     reason = Reason.CONTROLLER_TROUBLE if trouble.failed else Reason.CONFIGURATION_TROUBLE
     return Verdict(Truth.FALSE, reason, trouble.text)
+
+
+def _held_up(view: SandboxView, finished: Verdict | None) -> Verdict | None:
+    pod = view.own_pod
+    if pod is None or finished is not None or view.sandbox.spec.suspended or view.departing(pod) or not pod.held_up:
+        return None
+    return Verdict(Truth.FALSE, Reason.POD_NOT_STARTING, f"The pod is held up: {pod.held_up}")
 
 
 def _ready(view: SandboxView, finished: Verdict | None, trouble: Trouble) -> Verdict:

@@ -146,6 +146,11 @@ class Workload:
     volumes: tuple[VolumeSpec, ...] = ()
     credentials: tuple[Credential, ...] = ()
 
+    @property
+    def holder(self) -> str:
+        """As which it holds images: by name, for whoever lists them, and by uid, because a name is used again."""
+        return f"{self.key} ({self.uid})"
+
 
 # How it is
 

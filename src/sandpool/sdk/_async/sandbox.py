@@ -37,6 +37,7 @@ from sandpool.sdk.claims import (
 from sandpool.sdk.command import environment
 from sandpool.sdk.config import Config
 from sandpool.sdk.errors import ClaimFailed, NotConfigured, Released, SandboxGone, SandboxNotFound
+from sandpool.sdk.suspension import kept_paths, outlook
 from sandpool.wire.paths import TOKENS
 
 PATIENCE = 60.0
@@ -170,8 +171,19 @@ class AsyncSandbox(AsyncCommands):
             await self._loan.end()
 
     async def suspend(self, timeout: float = PATIENCE) -> None:
-        """Stops the sandbox and keeps its storage. Returns when it has stopped; `resume` starts it again."""
+        """Stops the sandbox. Returns when it has stopped; `resume` starts it again.
+
+        All processes end, and only files in the directories that `kept` lists are there again after `resume`: persistent volumes,
+        which a template declares in `volumeClaimTemplates`. The `/workspace` of the pool that `sandpool up` begins with is not one.
+        If no file is kept, a UserWarning says so before the sandbox stops."""
+        box = await self._present()
+        if not kept_paths(box):
+            warnings.warn(f"suspending {self.namespace}/{self.name}: {outlook(box)}", UserWarning, stacklevel=2)
         await self._steer(SUSPENDED, timeout)
+
+    async def kept(self) -> tuple[str, ...]:
+        """The directories whose files survive `suspend` and `resume`; empty if there are none. All other files are lost."""
+        return kept_paths(await self._present())
 
     async def resume(self, timeout: float = PATIENCE) -> None:
         """Starts a suspended sandbox again. Returns when it can be used."""
@@ -297,11 +309,15 @@ class AsyncSandbox(AsyncCommands):
 
     async def _identify(self) -> None:
         """Finds the uid of the sandbox, so that no other one of its name is ever meant."""
+        self._plane.uid = str((await self._present())["metadata"]["uid"])
+
+    async def _present(self) -> Object:
+        """The Sandbox as it is now."""
+        self._check_open()
         try:
-            box = await self._connection.cluster.get(sandboxes(self.namespace, self.sandbox))
+            return await self._connection.cluster.get(sandboxes(self.namespace, self.sandbox))
         except NotFound:
             raise SandboxGone(f"claim {self.namespace}/{self.name}: its sandbox {self.sandbox} has ended") from None
-        self._plane.uid = str(box["metadata"]["uid"])
 
     async def _identify_or_release(self) -> None:
         try:

@@ -38,6 +38,7 @@ from sandpool.sdk.claims import (
 from sandpool.sdk.command import environment
 from sandpool.sdk.config import Config
 from sandpool.sdk.errors import ClaimFailed, NotConfigured, Released, SandboxGone, SandboxNotFound
+from sandpool.sdk.suspension import kept_paths, outlook
 from sandpool.wire.paths import TOKENS
 
 PATIENCE = 60.0
@@ -171,8 +172,19 @@ class Sandbox(Commands):
             self._loan.end()
 
     def suspend(self, timeout: float = PATIENCE) -> None:
-        """Stops the sandbox and keeps its storage. Returns when it has stopped; `resume` starts it again."""
+        """Stops the sandbox. Returns when it has stopped; `resume` starts it again.
+
+        All processes end, and only files in the directories that `kept` lists are there again after `resume`: persistent volumes,
+        which a template declares in `volumeClaimTemplates`. The `/workspace` of the pool that `sandpool up` begins with is not one.
+        If no file is kept, a UserWarning says so before the sandbox stops."""
+        box = self._present()
+        if not kept_paths(box):
+            warnings.warn(f"suspending {self.namespace}/{self.name}: {outlook(box)}", UserWarning, stacklevel=2)
         self._steer(SUSPENDED, timeout)
+
+    def kept(self) -> tuple[str, ...]:
+        """The directories whose files survive `suspend` and `resume`; empty if there are none. All other files are lost."""
+        return kept_paths(self._present())
 
     def resume(self, timeout: float = PATIENCE) -> None:
         """Starts a suspended sandbox again. Returns when it can be used."""
@@ -298,11 +310,15 @@ class Sandbox(Commands):
 
     def _identify(self) -> None:
         """Finds the uid of the sandbox, so that no other one of its name is ever meant."""
+        self._plane.uid = str((self._present())["metadata"]["uid"])
+
+    def _present(self) -> Object:
+        """The Sandbox as it is now."""
+        self._check_open()
         try:
-            box = self._connection.cluster.get(sandboxes(self.namespace, self.sandbox))
+            return self._connection.cluster.get(sandboxes(self.namespace, self.sandbox))
         except NotFound:
             raise SandboxGone(f"claim {self.namespace}/{self.name}: its sandbox {self.sandbox} has ended") from None
-        self._plane.uid = str(box["metadata"]["uid"])
 
     def _identify_or_release(self) -> None:
         try:

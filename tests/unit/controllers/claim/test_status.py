@@ -57,6 +57,17 @@ def test_trouble_is_told_beside_ready_and_taken_back() -> None:
     assert (healthy.status, healthy.reason) == ("True", "AsExpected")
 
 
+def test_a_pod_that_does_not_start_is_told_unless_something_worse_is() -> None:
+    held_up = condition("Healthy", "False", "PodNotStarting", message="why")
+    sandbox = a_member(status={"conditions": [condition(status="False", reason="DependenciesNotReady"), held_up]})
+    told = find(forwarded(a_claim(), sandbox, NOW).conditions, "Healthy")
+    assert told is not None
+    assert (told.status, told.reason, told.message) == ("False", "PodNotStarting", "why")
+    worse = find(forwarded(a_claim(), sandbox, NOW, (Reason.CONTROLLER_TROUBLE, "x")).conditions, "Healthy")
+    assert worse is not None
+    assert worse.reason == "ControllerTrouble"
+
+
 def test_without_a_sandbox_nothing_of_the_last_one_is_left() -> None:
     old = {"sandbox": {"name": "lost"}, "conditions": [condition(), FINISHED, condition("Healthy", "False", "X")]}
     status = unbound(a_claim(status=old), "SandboxMissing", "m", NOW)

@@ -21,6 +21,12 @@ def test_a_wait_names_its_place_and_its_turn(place: int | None, expected: float 
     assert waiting_text("python", place, expected) == f"Waiting for a sandbox of pool python to become ready{said}"
 
 
+def test_a_wait_for_members_that_do_not_start_names_why() -> None:
+    said = waiting_text("python", 0, 3.0, "Sandbox python-1: The pod is held up: container main waits: ErrImagePull")
+    assert "first in line" in said
+    assert said.endswith("cannot be said yet. Sandbox python-1: The pod is held up: container main waits: ErrImagePull")
+
+
 def test_so_many_moments_a_second_and_none_in_advance() -> None:
     slots = Slots(10.0)
     assert [round(slots.take(100.0), 3) for _ in range(4)] == [100.0, 100.1, 100.2, 100.3]

@@ -39,6 +39,14 @@ def test_one_that_has_said_nothing_is_not_ready() -> None:
     assert member.said == "it has not reported yet"
 
 
+def test_one_whose_pod_is_held_up_is_failing_and_says_why() -> None:
+    member = read(said("Ready", "False", 1), said("Healthy", "False", 1, "PodNotStarting", "why"))
+    assert (member.failing, member.said) == (True, "why")
+    member = read(said("Ready", "False", 1), said("Healthy", "False", 1, "ControllerTrouble", "why"))
+    assert (member.failing, member.said) == (False, "m")
+    assert not read(said("Ready", "True", 1), said("Healthy", "False", 1, "PodNotStarting", "why")).failing
+
+
 def test_its_patience_counts_from_the_last_change_of_ready() -> None:
     assert read(said("Ready", "False", 7)).since == at(7)
 

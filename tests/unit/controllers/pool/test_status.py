@@ -100,6 +100,27 @@ def test_what_is_wrong_with_a_member_is_quoted_before_it_is_given_up() -> None:
     assert progress(a_view([slow, a_member(2)])) == "2 of 3 members exist, 0 are ready", "what takes time is no news"
 
 
+def healthy(view: PoolView) -> Condition | None:
+    return find(status_of(view, NOW).conditions, "Healthy")
+
+
+def test_a_member_that_cannot_start_is_told_at_once_and_taken_back() -> None:
+    assert healthy(a_view([a_member(1, said="The pod is Pending")])) is None
+    view = a_view([ready(1), a_member(2, failing=True, said="The pod is held up: x")])
+    told = healthy(view)
+    assert told is not None
+    assert (told.status, told.reason) == ("False", "MembersNotStarting")
+    assert told.message == "Sandbox p-00000002: The pod is held up: x"
+    nowhere = healthy(a_view([a_member(1, failing=True, placed=False, said="0/3 nodes")]))
+    assert nowhere is not None
+    assert nowhere.message == "Sandbox p-00000001: Unschedulable: 0/3 nodes"
+    pool = msgspec.structs.replace(view.pool, status=status_of(view, NOW))
+    mended = a_view([ready(1), ready(2)])
+    after = status_of(PoolView(pool, mended.template, mended.roster), NOW)
+    assert find(after.conditions, "Healthy") is None
+    assert haste(pool.status, after) is Haste.SOON
+
+
 def test_without_a_template_nothing_is_up_to_date() -> None:
     view = a_view([ready(n) for n in range(3)], **NO_TEMPLATE)
     assert status_of(view, NOW).updated_replicas == 0

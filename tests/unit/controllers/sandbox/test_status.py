@@ -3,14 +3,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from sandpool.controllers.sandbox.news import news
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.status import Trouble, status_patch, urgent
 from sandpool.controllers.sandbox.view import pod_key
 from sandpool.model.conditions import find
 from sandpool.model.labels import POD_NAME
 from sandpool.model.names import name_hash
+from sandpool.model.pod import PodStatus
 from sandpool.model.sandbox import SandboxStatus
 from unit.controllers.sandbox.views import (
     FOREIGN,
@@ -55,6 +59,22 @@ def test_a_pending_pod_is_told_by_its_phase() -> None:
     assert said(status, "Ready") == NOT_READY
     assert "Pending" in message(status)
     assert said(status, "PodScheduled") == ("Unknown", "PodSchedulingUnknown")
+
+
+def test_a_pod_that_does_not_start_is_told_in_healthy_with_its_own_reason() -> None:
+    waits = [{"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]
+    starting = replace(pending(), status=msgspec.convert({"phase": "Pending", "containerStatuses": waits}, PodStatus))
+    status = verdict(sandbox(), starting)
+    assert said(status, "Ready") == NOT_READY
+    assert said(status, "Healthy") == ("False", "PodNotStarting")
+    assert message(status, "Healthy") == ("The pod is held up: container main waits: ImagePullBackOff: no such image")
+    assert said(verdict(sandbox(), starting, trouble=FAILED), "Healthy") == ("False", "ControllerTrouble")
+    assert said(verdict(sandbox(spec=SUSPENDED), starting), "Healthy") is None
+    assert said(verdict(sandbox(status=status), pod()), "Healthy") is None, "it is taken back"
+    assert news(SandboxStatus(), status) == [], "its kubelet tells"
+    assert [one.reason for one in news(status, verdict(sandbox(status=status), starting, trouble=FAILED))] == [
+        "ControllerTrouble"
+    ]
 
 
 def test_running_but_not_ready() -> None:

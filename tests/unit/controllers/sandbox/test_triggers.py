@@ -24,7 +24,7 @@ from sandpool.loop.outcome import Done
 from sandpool.loop.queue import Priority
 from sandpool.model.labels import POD_NAME, WARM_POOL
 from sandpool.model.metadata import Key, Revision
-from sandpool.model.pod import Pod, PodStatus
+from sandpool.model.pod import Pod, PodSpec, PodStatus
 from sandpool.model.sandbox import SandboxStatus
 from sandpool.telemetry.metrics import Metrics
 from sandpool.telemetry.story import Story
@@ -106,13 +106,33 @@ def test_a_container_that_cannot_start_is_told_soon_and_not_again_for_each_attem
     pulling, failed, resting = (
         held_up("ContainerCreating"),
         held_up("ErrImagePull", "denied"),
-        held_up("ImagePullBackOff"),
+        held_up("ImagePullBackOff", 'Back-off pulling image "r.example:5000/x:1": ErrImagePull: denied'),
     )
     assert pod_haste(pulling, failed, TOLD, in_order) is Haste.SOON
     assert pod_haste(failed, resting, TOLD, in_order) is Haste.NEVER
-    assert (failed.held_up, resting.held_up) == ("container main waits: ImagePullBackOff",) * 2
+    assert (failed.held_up, resting.held_up) == ("container main waits: ImagePullBackOff: denied",) * 2
+    crashed = [held_up("CrashLoopBackOff", f"back-off {time}s restarting failed container") for time in (10, 20)]
+    assert pod_haste(*crashed, TOLD, in_order) is Haste.NEVER
+    assert crashed[0].held_up == "container main waits: CrashLoopBackOff"
     wrong = held_up("CreateContainerConfigError", 'secret "s" not found')
     assert wrong.held_up == 'container main waits: CreateContainerConfigError: secret "s" not found'
+
+
+def test_what_an_older_kubelet_leaves_out_is_told_when_there_is_time() -> None:
+    resting = held_up("ImagePullBackOff", 'Back-off pulling image "x"')
+    assert resting.held_up == "container main waits: ImagePullBackOff"
+    assert pod_haste(held_up("ErrImagePull", "denied"), resting, TOLD, in_order) is Haste.LATE
+
+
+def test_words_of_a_registry_are_cut() -> None:
+    assert len(held_up("ErrImagePull", "x" * 10_000).held_up) < 400
+
+
+def test_a_pod_that_no_node_takes_is_held_up_until_one_does() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    waits = msgspec.convert({"status": {"phase": "Pending", "conditions": [said]}}, Pod)
+    assert waits.held_up == "Unschedulable: 0/3 nodes"
+    assert msgspec.structs.replace(waits, spec=PodSpec(node_name="n")).held_up == ""
 
 
 def test_metadata_matters_when_it_is_wrong() -> None:

@@ -120,7 +120,7 @@ class PodsBackend:
         except Exception as error:  # the runtime's own end comes after this one
             log.warning("pod not ended", pod=str(pod.workload.key), error=str(error))
             await pod.room.detach()
-        self._images.release(pod.workload.uid)
+        self._images.release(pod.workload.holder)
 
     def look(self, uid: Uid) -> Running | None:
         pod = self._pods.get(uid)

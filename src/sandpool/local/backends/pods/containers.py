@@ -42,7 +42,7 @@ async def begin_container(
     try:
         image = await parts.images.take(
             spec.image,
-            holder=workload.uid,
+            holder=workload.holder,
             tenant=workload.key.namespace,
             policy=spec.image_pull_policy,
             credentials=workload.credentials,

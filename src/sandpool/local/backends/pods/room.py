@@ -114,7 +114,7 @@ class Room:
 
     async def _give_back(self, remove: Callable[[], None]) -> None:
         await self._parts.volumes.remove(self.workload.uid)
-        self._parts.images.release(self.workload.uid)
+        self._parts.images.release(self.workload.holder)
         try:
             await self._parts.around.threads.run(remove)
         except OSError as error:

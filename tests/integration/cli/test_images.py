@@ -1,0 +1,76 @@
+"""Images that the command brings in, and the node that runs pods from them: both have the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandpool.model.kinds import PODS
+from sandpool.model.pod import Pod
+from support.cluster import Cluster, running_cluster, sandpool
+from support.cluster_watch import became
+from support.image_files import Entry, MadeImage, file, make_image, write_oci_archive
+
+SHELL = "/bin/sh"
+
+
+def shell_image(word: str) -> MadeImage:
+    """A shell with the libraries that it needs, and a file that tells this image from others."""
+    asked = subprocess.run(
+        [SHELL], env={"LD_TRACE_LOADED_OBJECTS": "1"}, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+    )  # fmt: skip
+    needed = re.findall(r"(/\S+) \(0x", asked.stdout)
+    if not needed:
+        pytest.skip("the shell of this machine does not say which libraries it needs")
+    return make_image([file("word", word), *(_program(path) for path in (SHELL, *needed))])
+
+
+def _program(path: str) -> Entry:
+    return file(path.lstrip("/"), Path(os.path.realpath(path)).read_bytes(), mode=0o755)
+
+
+def pod(name: str, image: str) -> dict[str, Any]:
+    main = {
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "command": [SHELL, "-c", "read word < /word || test -n $word; test $word = $0", name],
+    }
+    return {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [main]}}
+
+
+def ran(cluster: Cluster, name: str, image: str) -> Pod:
+    cluster.request("POST", PODS.path("default"), {"apiVersion": "v1", "kind": "Pod", **pod(name, image)})
+
+    def over(pods: dict[str, Pod]) -> bool:
+        found = pods.get(name)
+        return found is not None and (found.status.phase in ("Succeeded", "Failed") or found.held_up != "")
+
+    return became(cluster.data_dir, PODS, over)[name]
+
+
+def test_what_the_command_imports_the_node_runs_and_holds(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "data")
+    for word in ("before", "beside"):
+        write_oci_archive(tmp_path / f"{word}.tar", {f"{word}:1": shell_image(word)})
+    sandpool("image", "import", str(tmp_path / "before.tar"), *cluster.flag)
+    with running_cluster(cluster.data_dir, "--backend", "namespaces", "--no-pool"):
+        sandpool("image", "import", str(tmp_path / "beside.tar"), *cluster.flag)
+        for word in ("before", "beside"):
+            done = ran(cluster, word, f"{word}:1")
+            assert done.status.phase == "Succeeded", done.status
+        listed = json.loads(sandpool("image", "list", "-o", "json", *cluster.flag).stdout)
+        holders = {one["names"][0]: one["holders"][0].partition(" (")[0] for one in listed}
+        assert holders == {f"docker.io/library/{word}:1": f"default/{word}" for word in ("before", "beside")}
+        held = sandpool("image", "remove", "before:1", *cluster.flag, check=False)
+        assert (held.returncode, "in use by default/before (" in held.stderr) == (1, True), held.stderr
+        cluster.request("DELETE", PODS.path("default", "before"))
+        became(cluster.data_dir, PODS, lambda pods: "before" not in pods)
+        sandpool("image", "remove", "before:1", *cluster.flag)
+        assert "ErrImageNeverPull" in ran(cluster, "late", "before:1").held_up
