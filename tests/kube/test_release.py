@@ -88,7 +88,9 @@ async def test_an_orphaned_sandbox_keeps_running(stage: Stage) -> None:
 
         async def orphaned() -> bool:
             box = await user.get(SANDBOXES, bound["c0"])
-            return not box.metadata.owner_references and "c0" not in {one.metadata.name for one in await user.all(CLAIMS)}
+            return not box.metadata.owner_references and "c0" not in {
+                one.metadata.name for one in await user.all(CLAIMS)
+            }
 
         await user.until(orphaned, "the claim is gone and its sandbox nobody's")
         await user.delete(CLAIMS, "c1")  # released later, and gone

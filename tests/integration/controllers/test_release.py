@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from integration.controllers.box_cluster import Cluster, a_box_cluster, controlled
-from sandpool.assembly.controllers import ControllerOptions, Workers
 from sandpool.assembly.controller_manager import RELEASED
+from sandpool.assembly.controllers import ControllerOptions, Workers
 from sandpool.controllers.sandbox.options import Options
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import Unreachable
@@ -267,5 +267,3 @@ def test_many_at_once_cost_two_requests_each_and_the_collector_none_twice() -> N
 
 async def _only_members(plane: ControlPlane) -> bool:
     return len(await plane.sandboxes()) == len((await plane.user.list(PODS, "default")).items) == 40
-
-

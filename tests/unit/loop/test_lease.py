@@ -378,7 +378,9 @@ async def test_a_server_that_does_not_answer_is_named_when_the_lease_is_lost() -
             await asyncio.Event().wait()
 
         api.before = hang
-        with pytest.raises(LeadershipLost, match=r"renewed for 7\.0 s: TimeoutError: the API server did not answer within"):
+        with pytest.raises(
+            LeadershipLost, match=r"renewed for 7\.0 s: TimeoutError: the API server did not answer within"
+        ):
             await elector.hold()
 
 

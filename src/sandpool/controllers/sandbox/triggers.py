@@ -194,12 +194,14 @@ class Triggers:
 
     def _gone(self, sandbox: Sandbox) -> None:
         meta, after = sandbox.metadata, self.options.release_after
-        if after is not None and only_claim(sandbox) is not None and not self.observer.owner_alive(sandbox):
-            if self.observer.pods_of(meta.uid):
-                self.memory.remains.setdefault(meta.key, {})[meta.uid] = None
-                ours = self.memory.of(meta.uid).releasing  # then the collector is behind, and gets no other head start
-                self.loop.wake(meta.key, "released", Priority.SECOND, after=0.0 if ours else after)
+        if after is not None and self._released(sandbox) and self.observer.pods_of(meta.uid):
+            self.memory.remains.setdefault(meta.key, {})[meta.uid] = None
+            ours = self.memory.of(meta.uid).releasing  # then the collector is behind, and gets no other head start
+            self.loop.wake(meta.key, "released", Priority.SECOND, after=0.0 if ours else after)
         self.memory.drop(meta.uid)
+
+    def _released(self, sandbox: Sandbox) -> bool:
+        return only_claim(sandbox) is not None and not self.observer.owner_alive(sandbox)
 
     def _claim(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
         """A claim that is gone releases what it had, unless its user wanted to keep that."""

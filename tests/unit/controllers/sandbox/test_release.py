@@ -34,9 +34,7 @@ def test_whether_a_claim_that_nobody_saw_go_is_gone_is_asked() -> None:
 def also_owned(box: Sandbox) -> Sandbox:
     other = OwnerReference(api_version="v1", kind="ConfigMap", name="other", uid=Uid("u-other"))
     references = (*box.metadata.owner_references, other)
-    return msgspec.structs.replace(
-        box, metadata=msgspec.structs.replace(box.metadata, owner_references=references)
-    )
+    return msgspec.structs.replace(box, metadata=msgspec.structs.replace(box.metadata, owner_references=references))
 
 
 def test_whose_sandboxes_are_released() -> None:
@@ -49,7 +47,8 @@ def test_whose_sandboxes_are_released() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finalizers", "goes"), [((), True), (("orphan",), False), (("foregroundDeletion",), True), (("x/y", "orphan"), False)]
+    ("finalizers", "goes"),
+    [((), True), (("orphan",), False), (("foregroundDeletion",), True), (("x/y", "orphan"), False)],
 )
 def test_an_orphaned_claim_releases_nothing(finalizers: tuple[str, ...], goes: bool) -> None:
     assert releases(Metadata(name="mine", finalizers=finalizers)) is goes
