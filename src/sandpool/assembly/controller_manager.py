@@ -55,7 +55,7 @@ DRAINED = 20.0
 """Seconds that reconciles under way have to end; the rest of the 30 that Kubernetes gives is for the lease and the Events."""
 RELEASED = 0.25
 """Seconds that the garbage collector has to delete what a claim released. One that is idle takes a few hundredths, and what it has done
-nobody does twice; when many claims are released at once it would take minutes."""
+nobody does twice; when many claims are released at once it would take half a minute, and longer where others use it as well."""
 TOLD = 2.0
 """Seconds that Events still waiting at the end have to be written."""
 

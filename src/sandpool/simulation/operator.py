@@ -111,4 +111,5 @@ def _options(chance: Random, release: Random) -> ControllerOptions:
         replenish_delay=chance.choice((0.0, 0.0, 0.0, 1.0)),
         refill_rate=chance.choice((0.0, 0.0, 0.0, 2.0)),
     )
-    return ControllerOptions(pool=pool, sandbox=SandboxOptions(release_after=release.choice((None, 0.0, 0.25))))
+    after, in_hand = release.choice(((None, 0.0), (0.0, 0.0), (0.25, 2.0)))
+    return ControllerOptions(pool=pool, sandbox=SandboxOptions(release_after=after, release_in_hand=in_hand))

@@ -22,6 +22,7 @@ from support.loop_cluster import a_cluster
 from support.virtual_loop import run_virtually
 
 OPTIONS = Options(release_after=RELEASED)
+IN_HAND = OPTIONS.release_in_hand
 BOTH = ["delete sandboxes", "delete pods"]
 
 
@@ -87,7 +88,7 @@ async def test_the_sandbox_goes_and_then_its_pod() -> None:
 async def test_the_collector_has_a_head_start_and_what_it_did_is_not_done_again() -> None:
     async with a_claimed_box() as cluster:
         await cluster.api.delete(CLAIMS, "mine", "default")
-        await cluster.settle(RELEASED / 2)
+        await cluster.settle(IN_HAND - 0.1)
         assert cluster.writes == []
         await cluster.api.delete(SANDBOXES, "box", "default")
         await cluster.api.delete(PODS, "box", "default")

@@ -11,6 +11,7 @@ from sandpool.controllers.sandbox.news import news
 from sandpool.controllers.sandbox.observe import Caches, Found, Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.plan import plan_sandbox
+from sandpool.controllers.sandbox.release import HeadStart
 from sandpool.controllers.sandbox.releaser import Releaser
 from sandpool.controllers.sandbox.status import (
     Trouble,
@@ -65,10 +66,10 @@ class SandboxController:
         self._memory = Memory()
         self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
         Triggers(self.loop, self._observer, options, self._memory, clock).connect()
-        after = options.release_after
-        self._releaser = (
-            None if after is None else Releaser(writes, self._observer, self._memory, clock, self.loop, after)
-        )
+        self._releaser: Releaser | None = None
+        if options.release_after is not None:
+            head_start = HeadStart(options.release_after, options.release_in_hand)
+            self._releaser = Releaser(writes, self._observer, self._memory, clock, self.loop, head_start)
 
     @property
     def remembered(self) -> int:

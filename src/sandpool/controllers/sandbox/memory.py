@@ -44,6 +44,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._notes: dict[Uid, Notes] = {}
+        self.released: dict[Uid, None] = {}  # sandboxes whose claim is gone, in the order in which it went
         self.remains: dict[Key, dict[Uid, None]] = {}  # released sandboxes that are gone, and whose pods are not
 
     def begin(self, sandbox: Uid) -> None:
@@ -55,6 +56,18 @@ class Memory:
 
     def drop(self, sandbox: Uid) -> None:
         self._notes.pop(sandbox, None)
+        self.kept(sandbox)
+
+    def release(self, sandbox: Uid, claim: Uid, now: float) -> None:
+        """Its claim is gone."""
+        notes = self.of(sandbox)
+        notes.released, notes.ownerless = claim, now
+        self.released[sandbox] = None
+
+    def kept(self, sandbox: Uid) -> None:
+        """It is not, or no longer, one that was released and is still there."""
+        if sandbox in self.released:
+            del self.released[sandbox]
 
     def cleared(self, key: Key, sandbox: Uid) -> None:
         """Nothing is left of a released sandbox, or nothing that is ours to delete."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.observe import Observer
-from sandpool.controllers.sandbox.release import Ask, Wait, left_behind, next_step, only_claim
+from sandpool.controllers.sandbox.release import Ask, HeadStart, Wait, left_behind, next_step, only_claim
 from sandpool.controllers.sandbox.steps import Delete
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.loop.clock import Clock
@@ -28,18 +28,19 @@ class Releaser:
     memory: Memory
     clock: Clock
     loop: Controller[Key]
-    head_start: float
+    head_start: HeadStart
 
     async def release(self, sandbox: Sandbox) -> Done | None:
         """For a sandbox whose owner is not known to live. None: there is nothing to release, or not yet."""
-        claim = only_claim(sandbox)
+        claim, meta, now = only_claim(sandbox), sandbox.metadata, self.clock.monotonic()
         if claim is None:
+            self.memory.kept(meta.uid)
             return None
-        meta, now = sandbox.metadata, self.clock.monotonic()
         notes = self.memory.of(meta.uid)
         since = notes.ownerless = now if notes.ownerless is None else notes.ownerless
         released = notes.released == claim.uid
-        step = next_step(sandbox, released=released, since=since, now=now, head_start=self.head_start)
+        head_start = self.head_start.of(meta.uid, self.memory.released)
+        step = next_step(sandbox, released=released, since=since, now=now, head_start=head_start)
         match step:
             case Wait(seconds) if released:
                 return Done(again_after=seconds)
@@ -50,7 +51,7 @@ class Releaser:
                 notes.ownerless = None
                 if await self._lives(claim, meta.namespace):
                     return Done()  # it is known now, and that has woken us
-                notes.released, notes.ownerless = claim.uid, since
+                self.memory.release(meta.uid, claim.uid, since)
                 return Done(again_after=0.0)
             case Delete():
                 notes.releasing = True

@@ -196,8 +196,10 @@ class Triggers:
         meta, after = sandbox.metadata, self.options.release_after
         if after is not None and self._released(sandbox) and self.observer.pods_of(meta.uid):
             self.memory.remains.setdefault(meta.key, {})[meta.uid] = None
-            ours = self.memory.of(meta.uid).releasing  # then the collector is behind, and gets no other head start
-            self.loop.wake(meta.key, "released", Priority.SECOND, after=0.0 if ours else after)
+            ours = self.memory.of(meta.uid).releasing  # else the collector is at it
+            self.loop.wake(
+                meta.key, "released", Priority.SECOND, after=0.0 if ours else max(after, self.options.release_in_hand)
+            )
         self.memory.drop(meta.uid)
 
     def _released(self, sandbox: Sandbox) -> bool:
@@ -208,8 +210,7 @@ class Triggers:
         if new is not None or old is None or not releases(old.metadata):
             return
         for sandbox in self.observer.by_owner.get(old.metadata.uid):
-            notes = self.memory.of(sandbox.metadata.uid)
-            notes.released, notes.ownerless = old.metadata.uid, self.clock.monotonic()
+            self.memory.release(sandbox.metadata.uid, old.metadata.uid, self.clock.monotonic())
             after = self.options.release_after or 0.0
             self.loop.wake(sandbox.metadata.key, "released", Priority.SECOND, after=after)
 

@@ -3,7 +3,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sandpool.controllers.sandbox.release import Ask, Wait, left_behind, next_step, only_claim, releases
+from sandpool.controllers.sandbox.release import (
+    IN_HAND,
+    Ask,
+    HeadStart,
+    Wait,
+    left_behind,
+    next_step,
+    only_claim,
+    releases,
+)
 from sandpool.controllers.sandbox.steps import Delete
 from sandpool.kube.api import Preconditions
 from sandpool.model.metadata import Metadata, OwnerReference, Revision, Uid
@@ -18,6 +27,13 @@ def step(*, released: bool, now: float) -> object:
 def test_the_collector_has_a_head_start() -> None:
     assert step(released=True, now=10.0) == Wait(0.25)
     assert step(released=False, now=10.125) == Wait(0.125)
+
+
+def test_what_the_collector_has_in_hand_it_keeps_for_longer() -> None:
+    head_start, released = HeadStart(0.25, 2.0), [Uid(str(number)) for number in range(100)]
+    assert [head_start.of(one, released) for one in released] == [2.0] * IN_HAND + [0.25] * (100 - IN_HAND)
+    assert head_start.of(Uid("x"), released) == 0.25
+    assert HeadStart(5.0, 2.0).of(Uid("0"), released) == 5.0
 
 
 def test_what_is_known_to_be_released_is_deleted_as_it_was_seen() -> None:
