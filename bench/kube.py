@@ -23,8 +23,8 @@ from bench.contenders import FLOOR, GO, GO_DEFAULTS, TITLES
 from bench.floor import floor
 from bench.pools import NAMESPACE, POOL, make, reached, ready_members
 from bench.series import HOLLOW, OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
-from bench.sides import BINARY, SHARED_FLAGS, SHIPPED_FLAGS, acting
-from kube.build import AGENT_SANDBOX, ETCD, KUBERNETES, find
+from bench.sides import BINARY, OUR_FLAGS, SHIPPED_FLAGS, TUNED_FLAGS, acting, definitions_of
+from kube.build import AGENT_SANDBOX, ETCD, KUBERNETES, RIVAL_MODULE, definitions, find
 from sandpool.kube.api import Api
 from sandpool.load.audit import AuditLog
 from sandpool.load.compare import compare, comparison_table
@@ -84,7 +84,10 @@ async def measured(side: str, size: Size, found: dict[str, dict[str, Any]]) -> N
     """Fills `found` by scenario. Servers, node and controller are new and go afterwards; logs stay only if something failed."""
     folder = Path(tempfile.mkdtemp(prefix="sandpool-bench-"))
     try:
-        with kube_server.running(accounts=True, durable=True) as server, hollow_node(folder, server.kubeconfig):
+        with (
+            kube_server.running(accounts=True, durable=True, crds=definitions_of(side)) as server,
+            hollow_node(folder, server.kubeconfig),
+        ):
             await _on(server, side, size, folder, found)
     except Exception as error:
         error.add_note(f"logs of the run are in {folder}")
@@ -159,8 +162,8 @@ def conditions() -> dict[str, Any]:
         file_system=is_durable("/var/tmp")[1],  # noqa: S108 - where etcd has its data
         node=HOLLOW,
         leader_election=False,
-        go_controller=f"sigs.k8s.io/agent-sandbox {AGENT_SANDBOX}",
-        flags={OURS: list(SHARED_FLAGS), GO: list(SHARED_FLAGS), GO_DEFAULTS: list(SHIPPED_FLAGS)},
+        go_controller=f"{RIVAL_MODULE} {AGENT_SANDBOX}",
+        flags={OURS: list(OUR_FLAGS), GO: list(TUNED_FLAGS), GO_DEFAULTS: list(SHIPPED_FLAGS)},
     )
 
 
@@ -239,7 +242,7 @@ def main() -> int:
 
 def _usual_sides() -> list[str]:
     """Without the Go controller where it could not be built: the rest is worth knowing all the same."""
-    if find(BINARY) is not None:
+    if find(BINARY) is not None and definitions() is not None:
         return [OURS, GO, GO_DEFAULTS, FLOOR]
     say(f"{BINARY} is not built, so it is left out: run `python tests/kube/build.py {BINARY}`")
     return [OURS, FLOOR]

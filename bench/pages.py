@@ -122,7 +122,9 @@ def _where(series: Series) -> str:
             else "**fsync means nothing here: data in memory**"
         )
     if "kubernetes" in at:
-        parts.append(f"kube-apiserver {at['kubernetes']}, etcd {at['etcd']}, {at['go_controller']}")
+        parts.append(
+            f"kube-apiserver {at['kubernetes']}, etcd {at['etcd']}, {at['go_controller']} (later versions exist)"
+        )
     return "; ".join(parts)
 
 

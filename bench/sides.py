@@ -1,9 +1,10 @@
 """Who is measured on Kubernetes, one at a time on servers of their own: our controllers, the public Go controller, or nobody.
 
-Both get the same definitions, the same hollow node and the same flags: those that the Go controller's own guide recommends for
-many claims at once, which mean the same for ours. Nobody is elected: there is one controller, and one that loses its lease on a
-machine that is too busy to renew it would be measured as one that is slow. Its conversion webhook is off: only v1beta1 is served here, and without
-it fewer bytes go around. Its account may do everything, so that no permission can be in its way.
+Each gets its own definitions, and the same hollow node. The Go controller gets the flags that its own guide calls optimal for many claims
+(docs/performance-tuning.md of the version that is built: the sustained profile, word for word), or those of its manifests; ours get the
+same numbers of workers, and keep the Events and annotations that the profile turns off. Nobody is elected: there is one controller, and one
+that loses its lease on a machine that is too busy to renew it would be measured as one that is slow. The Go controller's account may do everything, so that no
+permission can be in its way.
 """
 
 from __future__ import annotations
@@ -16,24 +17,29 @@ from pathlib import Path
 
 from bench.contenders import FLOOR, GO
 from bench.series import OURS
-from kube.build import find
+from kube.build import RIVAL, definitions, find
 from support.kube_access import NAMESPACE as SYSTEM
 from support.kube_access import USER, create, install, write_kubeconfig
 from support.kube_process import Controller, Process, controller
-from support.kube_server import KubeServer
+from support.kube_server import CRDS, KubeServer
 
-BINARY = "agent-sandbox-controller"
+BINARY = RIVAL
 ACCOUNT = "go-controller"
-SHARED_FLAGS = (
-    "--leader-elect=false",
-    "--extensions",
-    "--kube-api-qps=-1",
-    "--sandbox-concurrent-workers=1000",
-    "--sandbox-claim-concurrent-workers=1000",
-    "--sandbox-warm-pool-concurrent-workers=100",
-    "--sandbox-template-concurrent-workers=1000",
-    "--sandbox-warm-pool-max-batch-size=1000",
+WORKERS = (
+    "--sandbox-concurrent-workers=200",
+    "--sandbox-claim-concurrent-workers=150",
+    "--sandbox-warm-pool-concurrent-workers=2",
 )
+OUR_FLAGS = ("--leader-elect=false", "--extensions", *WORKERS)
+TUNED_FLAGS = (
+    *("--leader-elect=false", "--extensions"),
+    *("--api-connections=4", "--separate-watch-connection=true"),
+    *WORKERS,
+    *("--sandbox-warm-pool-replenish-delay=0", "--sandbox-warm-pool-max-refill-rate=100"),
+    "--cache-label-selectors=true",
+    *("--disable-claim-events=true", "--disable-claim-observability-annotations=true"),
+)
+"""The sustained profile of its guide, which is validated for any high throughput, but for the lease."""
 SHIPPED_FLAGS = ("--leader-elect=false", "--extensions")
 """As its manifests have them but for the lease, everything else by default."""
 
@@ -47,6 +53,16 @@ class Acting:
     process: Process
 
 
+def definitions_of(side: str) -> Path:
+    """The CustomResourceDefinitions of whoever acts."""
+    if side in (OURS, FLOOR):
+        return CRDS
+    found = definitions()
+    if found is None:
+        raise FileNotFoundError(f"the definitions of {BINARY} are missing: run `python tests/kube/build.py {BINARY}`")
+    return found
+
+
 @contextlib.contextmanager
 def acting(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
     with _ours(server, folder) if side in (OURS, FLOOR) else _go(side, server, folder) as found:
@@ -56,7 +72,7 @@ def acting(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
 @contextlib.contextmanager
 def _ours(server: KubeServer, folder: Path) -> Iterator[Acting]:
     identity = install(server)
-    with controller(folder, identity.kubeconfig, *SHARED_FLAGS) as process:
+    with controller(folder, identity.kubeconfig, *OUR_FLAGS) as process:
         process.wait_ready()
         yield Acting(USER, _page(process), process)
 
@@ -73,13 +89,12 @@ def _go(side: str, server: KubeServer, folder: Path) -> Iterator[Acting]:
         raise FileNotFoundError(f"{BINARY} is not built: run `python tests/kube/build.py {BINARY}`")
     kubeconfig = _account(server)
     metrics, health = _free_port(), _free_port()
-    flags = SHARED_FLAGS if side == GO else SHIPPED_FLAGS
+    flags = TUNED_FLAGS if side == GO else SHIPPED_FLAGS
     process = Process(
         folder / f"{side}.log",
         *flags,
         f"--metrics-bind-address=127.0.0.1:{metrics}",
         f"--health-probe-bind-address=127.0.0.1:{health}",
-        "--enable-webhook=false",
         env={"KUBECONFIG": str(kubeconfig)},
         program=str(binary),
     )

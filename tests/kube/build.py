@@ -24,11 +24,11 @@ STAGING = "v0" + KUBERNETES[2:]  # the version under which Kubernetes publishes 
 ETCD = "v3.7.3"
 HELM = "v4.3.1"
 GVISOR = "v0.0.0-20260905035102-160fafc42237"  # of its branch `go`, the only one that the Go tools can build
-# The newest that the Go module proxy gave on 15 November 2026: of v1.0.8, v1.0.4 and v1.0.0 it said that they are not available.
-AGENT_SANDBOX = "v0.5.5"
+AGENT_SANDBOX = "v1.0.3"  # of September 2026. Later ones exist: of v1.0.4 and v1.0.8 the Go module proxy said that they are not available
+RIVAL, RIVAL_MODULE = "agent-sandbox-controller", "sigs.k8s.io/agent-sandbox"
 KUBE_BINARIES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 BINARIES = ("etcd", *KUBE_BINARIES, "helm")
-ALL = (*BINARIES, "runsc", "agent-sandbox-controller")  # the last two only by name: no test of Kubernetes needs them
+ALL = (*BINARIES, "runsc", RIVAL)  # the last two only by name: no test of Kubernetes needs them
 FROM_PATH = ("kubectl", "helm")  # clients: those of the machine will do
 DOWNLOAD_TIMEOUT = 600.0
 BUILD_TIMEOUT = 1800.0
@@ -56,8 +56,14 @@ def find(name: str, folder: Path | None = None) -> Path | None:
 
 def _built(name: str, folder: Path) -> Path:
     """The folder is named by the versions of the servers; others have their own in their names."""
-    others = {"helm": HELM, "runsc": GVISOR, "agent-sandbox-controller": AGENT_SANDBOX}
+    others = {"helm": HELM, "runsc": GVISOR, RIVAL: AGENT_SANDBOX}
     return folder / (f"{name}-{others[name]}" if name in others else name)
+
+
+def definitions(folder: Path | None = None) -> Path | None:
+    """The CustomResourceDefinitions of the controller that we compare ourselves with, of the version that is built here."""
+    found = (folder or cache_folder()) / f"agent-sandbox-crds-{AGENT_SANDBOX}"
+    return found if found.is_dir() else None
 
 
 def missing(names: Sequence[str], folder: Path | None = None) -> list[str]:
@@ -80,6 +86,8 @@ def build(names: Sequence[str], folder: Path) -> None:
         started = time.monotonic()
         say(f"building {name} ...")
         module, package = _source(work, name)
+        if name == RIVAL:
+            _keep_definitions(folder)
         unfinished = folder / f".{name}.{os.getpid()}"
         _go("build", "-trimpath", "-ldflags", _linker_flags(), "-o", str(unfinished), package, cwd=module)
         unfinished.rename(_built(name, folder))
@@ -97,12 +105,23 @@ def _source(work: Path, name: str) -> tuple[Path, str]:
         case "runsc":
             package = "gvisor.dev/gvisor/runsc"
             return _module(work / "gvisor", "go 1.26", [f"require gvisor.dev/gvisor {GVISOR}"], [package]), package
-        case "agent-sandbox-controller":
-            module = "sigs.k8s.io/agent-sandbox"
-            package = f"{module}/cmd/{name}"
-            return _module(work / "other", "go 1.26", [f"require {module} {AGENT_SANDBOX}"], [package]), package
+        case "agent-sandbox-controller":  # RIVAL
+            package = f"{RIVAL_MODULE}/cmd/{name}"
+            return _module(work / "other", "go 1.26", [f"require {RIVAL_MODULE} {AGENT_SANDBOX}"], [package]), package
         case _:
             return _kube_module(work, name)
+
+
+def _keep_definitions(folder: Path) -> None:
+    """Before the program: whoever finds the one finds the other."""
+    downloaded = json.loads(_go("mod", "download", "-json", f"{RIVAL_MODULE}@{AGENT_SANDBOX}"))
+    unfinished = folder / f".definitions.{os.getpid()}"
+    unfinished.mkdir()
+    for file in sorted((Path(downloaded["Dir"]) / "k8s" / "crds").glob("*.yaml")):
+        (unfinished / file.name).write_bytes(file.read_bytes())
+    kept = folder / f"agent-sandbox-crds-{AGENT_SANDBOX}"
+    shutil.rmtree(kept, ignore_errors=True)
+    unfinished.rename(kept)
 
 
 def _helm_module(work: Path) -> tuple[Path, str]:

@@ -13,7 +13,9 @@ from support import kube_server
 from support.bench_root import ROOT
 
 from bench import pages  # isort: skip
+from bench.contenders import GO  # isort: skip
 from bench.series import read_all  # isort: skip
+from kube import build  # isort: skip
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -53,3 +55,25 @@ def test_ours_and_the_floor(tmp_path: Path) -> None:
     assert found["kube-burst"].conditions["fsync"] is True
     assert found["kube-burst"].conditions["leader_election"] is False
     assert "floor: three writes, no controllers" in pages.reference(found, {})
+
+
+def test_the_go_controller_with_definitions_of_its_own(tmp_path: Path) -> None:
+    if lacking := kube_server.lacking():
+        pytest.skip(lacking)
+    if build.find(build.RIVAL) is None or build.definitions() is None:
+        pytest.skip(f"not built: python tests/kube/build.py {build.RIVAL}")
+    small = ("--claims", "5", "--bursts", "1", "--repeats", "1", "--sides", GO)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.kube", *small, "--into", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "tests"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    series = read_all(tmp_path)["kube-burst"]
+    (run,) = series.sides[GO]
+    assert (run["ready"], run["failed"], run["warm_fraction"]) == (5, 0, 1.0)
+    assert series.conditions["go_controller"] == f"{build.RIVAL_MODULE} {build.AGENT_SANDBOX}"

@@ -29,6 +29,7 @@ class _Status(msgspec.Struct, frozen=True):
 class _Entry(msgspec.Struct, frozen=True):
     verb: str
     user: _User = _User()
+    userAgent: str = ""
     objectRef: _Reference = _Reference()
     responseStatus: _Status = _Status()
 
@@ -42,6 +43,7 @@ class Request:
     namespace: str
     name: str
     code: int
+    agent: str = ""  # the program, as it calls itself
 
     @property
     def writes(self) -> bool:
@@ -98,6 +100,7 @@ def _request(entry: _Entry) -> Request:
         about.namespace,
         about.name,
         entry.responseStatus.code,
+        entry.userAgent,
     )
 
 

@@ -306,7 +306,7 @@ def apply_crds(server: KubeServer, folder: Path) -> None:
 
 
 def _served(server: KubeServer, crd: Any) -> bool:
-    conditions = {c["type"]: c["status"] for c in crd.get("status", {}).get("conditions", [])}
+    conditions = {c["type"]: c["status"] for c in crd.get("status", {}).get("conditions") or ()}
     if conditions.get("Established") != "True":
         return False
     spec = crd["spec"]

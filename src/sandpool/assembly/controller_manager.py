@@ -56,6 +56,9 @@ COMPONENT = "sandpool-controller"
 """Who Events are reported by."""
 DRAINED = 20.0
 """Seconds that reconciles under way have to end; the rest of the 30 that Kubernetes gives is for the lease and the Events."""
+RELEASED = 0.25
+"""Seconds that the garbage collector has to delete what a claim released. One that is idle takes a few hundredths, and what it has done
+nobody does twice; when many claims are released at once it would take half a minute, and longer where others use it as well."""
 TOLD = 2.0
 """Seconds that Events still waiting at the end have to be written."""
 
@@ -182,7 +185,7 @@ async def _connected(
         connect(
             config,
             **made,
-            limits=Limits(connections=2 * rate.in_flight, write=min(10.0, options.terms.renew)),
+            limits=Limits(connections=2 * rate.in_flight, write=min(Limits().write, options.terms.renew)),
             qps=rate.qps,
             burst=rate.burst,
             width=rate.in_flight,
@@ -215,11 +218,15 @@ def _lease_namespace(options: ManagerOptions, config: Config) -> str:
 
 
 def _controllers(options: ManagerOptions, config: Config) -> ControllerOptions:
-    """The router runs where we do, unless somebody says otherwise; who runs outside a cluster cannot know."""
+    """The router runs where we do, unless somebody says otherwise; who runs outside a cluster cannot know. What claims release is deleted
+    here, where claims are ours at all."""
+    made = options.controllers
+    if options.extensions:
+        made = replace(made, sandbox=replace(made.sandbox, release_after=RELEASED))
     namespace = options.router_namespace or (config.namespace if config.in_pod else "")
     if not namespace:
-        return options.controllers
-    return replace(options.controllers, policy=replace(options.controllers.policy, router_namespace=namespace))
+        return made
+    return replace(made, policy=replace(made.policy, router_namespace=namespace))
 
 
 def _recorder(api: HttpApi, clock: Clock, metrics: Metrics) -> EventRecorder:

@@ -20,7 +20,7 @@ class Ages:
 
     silent: float = 300.0  # a server sends a bookmark about once a minute: a watch that is silent for longer is dead
     failing: float = 15.0  # a watch that has failed and is not back for so long
-    lease: float = 15.0  # it is read or renewed every two seconds or so
+    lease: float = 15.0  # it is read or renewed every second or so
 
 
 @dataclass(frozen=True, slots=True)

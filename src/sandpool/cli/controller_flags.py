@@ -83,7 +83,7 @@ class LeadFlags:
     ] = ""
     leader_election_lease_duration: Annotated[
         str, _lead("How long others wait for a leader that has fallen silent; at least 3s.")
-    ] = "15s"
+    ] = "8s"
 
     def terms(self) -> Terms:
         from sandpool.loop.lease import Terms
@@ -91,7 +91,7 @@ class LeadFlags:
         lasts = duration(self.leader_election_lease_duration, "--leader-election-lease-duration")
         if lasts < 3:
             raise Exit(USAGE, "--leader-election-lease-duration must be at least 3s: it takes some requests to renew")
-        return Terms(duration=lasts, renew=lasts * 2 / 3, retry=lasts * 2 / 15)
+        return Terms.lasting(lasts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,19 +29,50 @@ from sandpool.telemetry.metrics import Metrics
 log = logger(__name__)
 
 _NEVER = float("-inf")
+SHORTEST = 0.01
+"""Seconds between two looks at a lease, at least: a timer may fire a hair early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds. `retry` < `renew` < `duration`."""
+    """Seconds. `retry` < `renew` < `duration`.
 
-    duration: float = 15.0  # others wait this long before they take over
-    renew: float = 10.0  # the holder gives up this long after its last renewal
-    retry: float = 2.0  # between attempts
+    When a leader is killed nobody leads for at most `duration` and one `retry`, the time that it takes another to see its last
+    renewal. A leader survives a server that takes almost half of `renew` for every answer: the second renewal must be answered
+    before the first has run out. What is left between `renew` and `duration` is for clocks that do not run at the same speed.
+    """
+
+    duration: float = 8.0  # others wait this long before they take over
+    renew: float = 7.0  # the holder gives up this long after its last renewal
+    retry: float = 1.0  # between attempts
 
     def __post_init__(self) -> None:
         if not 0 < self.retry < self.renew < self.duration:
             raise ValueError(f"a lease needs retry < renew < duration, not {self.retry}, {self.renew}, {self.duration}")
+
+    @classmethod
+    def lasting(cls, duration: float) -> Terms:
+        """The usual proportions."""
+        return cls(duration, renew=duration * 7 / 8, retry=duration / 8)
+
+    def next_look(self, now: float, free_at: float, draw: float) -> float:
+        """How many seconds a candidate waits: not longer than until the lease is free, so that nobody loses a turn to it."""
+        pause = self.retry * (1 + 0.2 * draw)
+        return min(pause, max(free_at - now, SHORTEST)) if free_at > now else pause
+
+    def next_renewal(self, now: float, sent: float) -> float:
+        """How many seconds the holder waits after a renewal that was `sent` then. A slow answer delays the next one no further."""
+        return max(0.0, sent + self.retry - now)
+
+
+def why_lost(holder: str | None, trouble: Exception | None, silent: float) -> str:
+    """Why a lease is held no longer. `holder`: whoever has it instead, empty for nobody; None: as far as is known it is still ours.
+    `silent`: seconds since the last renewal that the server confirmed was sent."""
+    if holder is not None:
+        return f"{holder or 'nobody'} holds it now"
+    if trouble is None:
+        return f"this process did not run for {silent:.1f} s: it has too little CPU, was stopped, or the machine slept"
+    return f"it could not be renewed for {silent:.1f} s: {type(trouble).__name__}: {trouble}"
 
 
 class Elector:
@@ -85,19 +116,26 @@ class Elector:
     async def acquire(self) -> None:
         """Returns once this process leads."""
         while not await self._tried(self._terms.renew):
-            await self._clock.sleep(self._terms.retry * (1 + 0.2 * self._random()))
+            free_at = self._seen[1] + self._promised if self._others else _NEVER
+            await self._clock.sleep(self._terms.next_look(self._clock.monotonic(), free_at, self._random()))
         log.info("lease acquired", lease=self.name, identity=self.identity)
 
     async def hold(self) -> None:
         """Renews until that fails for too long, or somebody else holds the lease; then raises LeadershipLost."""
+        terms, clock, renewed = self._terms, self._clock, True
         while self.leading:
-            await self._clock.sleep(min(self._terms.retry, self._until - self._clock.monotonic()))
-            left = self._until - self._clock.monotonic()
-            if left > 0 and not await self._tried(left) and self._lost():
+            now = clock.monotonic()
+            pause = terms.next_renewal(now, self._until - terms.renew) if renewed else terms.retry
+            await clock.sleep(min(pause, self._until - now))
+            left = self._until - clock.monotonic()
+            renewed = left > 0 and await self._tried(left)
+            if not renewed and self._lost():
                 break
+        asleep = (clock.now() - self._asleep_at).total_seconds()
+        silent = terms.renew + max(clock.monotonic() - self._until, asleep)
         self._until = _NEVER
-        holder = self._lease.spec.holder_identity if self._lease is not None else ""
-        why = f"{holder or 'nobody'} holds it now" if self._lost() else f"it could not be renewed: {self.trouble!r}"
+        holder = (self._lease.spec.holder_identity or "") if self._lost() and self._lease is not None else None
+        why = why_lost(holder, self.trouble, silent)
         raise LeadershipLost(
             f"lease {self._namespace}/{self.name} is no longer held by {self.identity} ({why}); all writes stop"
         )
@@ -134,6 +172,8 @@ class Elector:
             self._lease, self._cut_off = None, True
             raise
         except (ApiError, Unreachable, ConfigError, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                error = TimeoutError(f"the API server did not answer within {limit:.1f} s")
             self._lease, self.trouble = None, error  # whatever became of it: read it anew
             raced = isinstance(error, (AlreadyExists, Conflict, NotFound, Invalid)) and not error.causes
             (log.debug if raced else log.warning)("lease attempt failed", lease=self.name, error=repr(error))

@@ -18,6 +18,8 @@ from sandpool.controllers.claim.triggers import Triggers
 from sandpool.controllers.claim.work import Work
 from sandpool.controllers.pool import removal, supply
 from sandpool.controllers.pool.view import PoolView
+from sandpool.controllers.sandbox import release
+from sandpool.controllers.sandbox import triggers as sandbox_triggers
 from sandpool.loop.cache import Cache
 from sandpool.loop.queue import Queue
 from sandpool.model.patches import Patch
@@ -122,6 +124,10 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     "look-after-timeout": ((settle, "after_transfer", _without_look),),
     "surge-limit": ((supply, "missing", _without_room),),
     "staleness": ((Staleness, "stale", lambda _: lambda judge, sandbox: False),),
+    "release-preconditions": (
+        (release, "delete", lambda original: lambda *args, pinned: original(*args)),
+        (sandbox_triggers, "releases", lambda _: lambda claim: True),
+    ),
     "delete-preconditions": ((removal, "Preconditions", lambda original: lambda *_: original()),),
     "lost-creates": ((PoolView, "population", lambda _: property(lambda view: len(view.roster))),),
     "open-transfers": ((handover.Handover, "settle_open", lambda _: _nothing),),

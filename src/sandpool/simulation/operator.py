@@ -8,6 +8,7 @@ from random import Random
 
 from sandpool.assembly.controllers import ControllerOptions
 from sandpool.controllers.pool.options import Options as PoolOptions
+from sandpool.controllers.sandbox.options import Options as SandboxOptions
 from sandpool.simulation.faults import Fault, Faults
 from sandpool.simulation.granting import Granting
 from sandpool.simulation.leader import Leader
@@ -32,7 +33,7 @@ class Operator:
         self._pace = pace
         self._referee = referee
         self._chance: Random = streams.of("operator")
-        self._options = _options(self._chance)
+        self._options = _options(self._chance, streams.of("release"))
         self._outright = (
             self._chance.random() < 0.5
         )  # whether controllers share the server's process, as on one machine
@@ -101,12 +102,14 @@ class Operator:
         return float(sum(sample.value for sample in samples if sample.name.endswith("_total")))
 
 
-def _options(chance: Random) -> ControllerOptions:
-    """Shorter times than in production, because a run is short; sometimes a hold and a rate."""
+def _options(chance: Random, release: Random) -> ControllerOptions:
+    """Shorter times than in production, because a run is short; sometimes a hold and a rate. What claims release is left to the collector,
+    as on one machine, or to whoever comes first."""
     pool = PoolOptions(
         readiness_grace=chance.choice((15.0, 40.0)),
         longest_grace=60.0,
         replenish_delay=chance.choice((0.0, 0.0, 0.0, 1.0)),
         refill_rate=chance.choice((0.0, 0.0, 0.0, 2.0)),
     )
-    return ControllerOptions(pool=pool)
+    after, in_hand = release.choice(((None, 0.0), (0.0, 0.0), (0.25, 2.0)))
+    return ControllerOptions(pool=pool, sandbox=SandboxOptions(release_after=after, release_in_hand=in_hand))

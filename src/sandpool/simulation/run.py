@@ -22,6 +22,8 @@ from sandpool.simulation.world import World
 
 CALM = 400.0
 """Virtual seconds without faults before the final account: more than any delay that a storm can have left behind."""
+LAGS = (0.0, 0.0, 0.5, 5.0)
+"""Virtual seconds that the collector is behind, one of them in each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ class Run:
         chance = streams.of("shape")
         places = choose_places(chance)
         remember, pace = chance.choice((40, 400, 20_000)), chance.choice((0.002, 0.01, 0.1))
-        await world.open(tuple(place.namespace for place in places.all), places.nodes, remember)
+        lag = streams.of("collector").choice(LAGS)
+        await world.open(tuple(place.namespace for place in places.all), places.nodes, remember, lag)
         capacity = streams.of("capacity")
         kubelet = Kubelet(world, faults, streams.of("kubelet"), places.nodes, capacity.choice((1, 2, 1_000, 1_000)))
         users = Users(world, places, kubelet, faults, streams.of("users"))

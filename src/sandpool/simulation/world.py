@@ -24,11 +24,23 @@ from sandpool.local.store.store import Store
 from sandpool.loop.clock import LoopClock
 from sandpool.model import codec
 from sandpool.model.kinds import NAMESPACES, NODES
+from sandpool.model.metadata import Uid
 from sandpool.simulation.authorship import COLLECTOR, Author, writes_as
 from sandpool.simulation.steps import Step, WitnessedLog
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Behind(Collector):
+    """One that has much to do elsewhere: it comes to each object some seconds late."""
+
+    lag = 0.0
+
+    async def _judge(self, uid: Uid) -> Uid | None:
+        if self.lag:
+            await self._clock.sleep(self.lag)
+        return await super()._judge(uid)
 
 
 class World:
@@ -47,8 +59,8 @@ class World:
         self._random = random
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
-    async def open(self, namespaces: tuple[str, ...], nodes: tuple[str, ...], remember: int) -> None:
-        """`remember`: how many changes of a kind a watch may lag behind before it gets 410."""
+    async def open(self, namespaces: tuple[str, ...], nodes: tuple[str, ...], remember: int, lag: float = 0.0) -> None:
+        """`remember`: how many changes of a kind a watch may lag behind before it gets 410. `lag`: seconds of the collector."""
         self.clock = LoopClock(START)
         uids = count(1)
         self.log = WitnessedLog(self.witness, remember)
@@ -64,11 +76,13 @@ class World:
             await self.api.create(NAMESPACES, {"metadata": {"name": name}})
         for name in nodes:
             await self.api.create(NODES, {"metadata": {"name": name}})
-        self.spawn(self._collect())
+        self.spawn(self._collect(lag))
 
-    async def _collect(self) -> None:
+    async def _collect(self, lag: float) -> None:
         writes_as(COLLECTOR)
-        await Collector(self.store, self.objects, self.clock).run()
+        collector = Behind(self.store, self.objects, self.clock)
+        collector.lag = lag
+        await collector.run()
 
     def witness(self, change: Change, author: Author) -> None:
         parsed = parse_key(change.record.key)

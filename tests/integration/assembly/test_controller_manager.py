@@ -13,17 +13,22 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sandpool.assembly.controller_manager import ManagerOptions, serve
+from sandpool.assembly.controller_manager import ManagerOptions, Rate, _connected, _elector, serve
 from sandpool.assembly.installation.rules import LEASE
 from sandpool.assembly.lifetimes import first_error
 from sandpool.assembly.pages import Address
 from sandpool.assembly.preflight import CannotStart
 from sandpool.assembly.server_tls import ServerTls
+from sandpool.kube.config import Cluster, Config, User
 from sandpool.kube.kubeconfig import load_kubeconfig
+from sandpool.loop.clock import SystemClock
 from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.loop.lease import Terms
 from sandpool.model.kinds import LEASES, PODS, SANDBOXES
+from sandpool.model.patches import merge_patch
+from sandpool.telemetry.metrics import Metrics
 from support.local_server import LocalServer, local_server
+from support.scripted_peer import answer, hang, scripted_peer
 
 BRIEF = Terms(duration=3, renew=2, retry=0.2)
 
@@ -222,5 +227,39 @@ async def test_a_server_that_goes_away_is_a_line_and_a_sum(tmp_path: Path, caplo
 
 
 async def _lost(made: Manager) -> None:
-    with pytest.raises(LeadershipLost, match=r"is no longer held by .* could not be renewed: "):
+    with pytest.raises(LeadershipLost, match=r"is no longer held by .* could not be renewed for \S+ s: \w+: \w"):
         await made.run()
+
+
+async def test_a_renewal_never_waits_for_connections_that_writes_have_filled() -> None:
+    """As many writes as there may be, and more, hang at the server; the lease is renewed on connections of its own."""
+    done = asyncio.Event()
+    in_flight = 2
+    hanging = 3 * in_flight
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEASE, "uid": "u", "resourceVersion": "7"},
+    }
+    async with scripted_peer(*[hang(done)] * in_flight, answer(lease), answer(lease)) as peer:
+        options = ManagerOptions(rate=Rate(in_flight=in_flight))
+        config = Config(Cluster(peer.url), User())
+        async with _connected(config, options, SystemClock(), Metrics(), {}) as apis:
+            writes = [
+                asyncio.create_task(apis.work.patch(PODS, f"p{number}", merge_patch({}), "default"))
+                for number in range(hanging)
+            ]
+            try:
+                await peer.asked(in_flight)
+                elector = _elector(options, config, apis, SystemClock(), Metrics())
+                assert elector is not None
+                await elector.acquire()
+                assert elector.leading
+                hung, renewal = {seen.connection for seen in peer.seen[:in_flight]}, peer.seen[-1]
+                assert renewal.path.endswith(f"/leases/{LEASE}")
+                assert renewal.connection not in hung
+            finally:
+                done.set()
+                for write in writes:
+                    write.cancel()
+                await asyncio.gather(*writes, return_exceptions=True)

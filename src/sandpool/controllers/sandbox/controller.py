@@ -11,6 +11,8 @@ from sandpool.controllers.sandbox.news import news
 from sandpool.controllers.sandbox.observe import Caches, Found, Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.plan import plan_sandbox
+from sandpool.controllers.sandbox.release import HeadStart
+from sandpool.controllers.sandbox.releaser import Releaser
 from sandpool.controllers.sandbox.status import (
     Trouble,
     beginning,
@@ -64,6 +66,10 @@ class SandboxController:
         self._memory = Memory()
         self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
         Triggers(self.loop, self._observer, options, self._memory, clock).connect()
+        self._releaser: Releaser | None = None
+        if options.release_after is not None:
+            head_start = HeadStart(options.release_after, options.release_in_hand)
+            self._releaser = Releaser(writes, self._observer, self._memory, clock, self.loop, head_start)
 
     @property
     def remembered(self) -> int:
@@ -71,9 +77,16 @@ class SandboxController:
         return len(self._memory)
 
     async def reconcile(self, key: Key) -> Done:
+        releaser = self._releaser
+        if releaser is not None and key in self._memory.remains:
+            await releaser.clear(key)
         view = self._observer.view(key)
         if view is None or view.sandbox.metadata.leaving:
             return Done()  # what it controls is collected with it
+        if releaser is not None and not view.owner_alive:
+            released = await releaser.release(view.sandbox)
+            if released is not None:
+                return released
         view, plan = await self._decided(key, view)
         if not plan.steps:  # nothing was waited for since: what was seen then is what is
             return await self._concluded(view, plan, Outcome())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sandpool.loop.streak import Streak
-from sandpool.model.metadata import Uid
+from sandpool.model.metadata import Key, Uid
 from sandpool.model.sandbox import SandboxStatus
 
 
@@ -18,6 +18,9 @@ class Notes:
     told: SandboxStatus | None = None  # what we wrote last, are writing, or agreed with: news of it is no news
     disputes: Streak = field(default_factory=Streak)  # statuses that somebody else wrote
     made: Streak = field(default_factory=Streak)  # what was made for it, unless we ended it ourselves since
+    ownerless: float | None = None  # since when the claim that it belongs to is not there
+    released: Uid | None = None  # that claim, once it is known to be gone
+    releasing: bool = False  # we asked for its end because of that
 
     def waits_since(self, now: float) -> float:
         """Since when a difference waits: from now on, if none does yet."""
@@ -41,6 +44,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._notes: dict[Uid, Notes] = {}
+        self.released: dict[Uid, None] = {}  # sandboxes whose claim is gone, in the order in which it went
+        self.remains: dict[Key, dict[Uid, None]] = {}  # released sandboxes that are gone, and whose pods are not
 
     def begin(self, sandbox: Uid) -> None:
         self._notes.setdefault(sandbox, Notes())
@@ -51,6 +56,26 @@ class Memory:
 
     def drop(self, sandbox: Uid) -> None:
         self._notes.pop(sandbox, None)
+        self.kept(sandbox)
+
+    def release(self, sandbox: Uid, claim: Uid, now: float) -> None:
+        """Its claim is gone."""
+        notes = self.of(sandbox)
+        notes.released, notes.ownerless = claim, now
+        self.released[sandbox] = None
+
+    def kept(self, sandbox: Uid) -> None:
+        """It is not, or no longer, one that was released and is still there."""
+        if sandbox in self.released:
+            del self.released[sandbox]
+
+    def cleared(self, key: Key, sandbox: Uid) -> None:
+        """Nothing is left of a released sandbox, or nothing that is ours to delete."""
+        gone = self.remains.get(key)
+        if gone is not None:
+            gone.pop(sandbox, None)
+            if not gone:
+                del self.remains[key]
 
     def __len__(self) -> int:
         return len(self._notes)

@@ -69,6 +69,10 @@ class Observer:
             leaving=self._leaving(owned, service) if owned or service is not None else _NOBODY,
         )
 
+    def pods_of(self, sandbox: Uid) -> Sequence[Pod]:
+        """The pods that it controls, or controlled, as the cache shows them."""
+        return by_name(self._pods_of.get(sandbox))
+
     def _owned(self, sandbox: Sandbox, shown: Pod | None) -> tuple[Pod, ...]:
         """The pods that the sandbox controls. The index has those of the cache; `shown` may be one that the cache lacks."""
         pods = self._pods_of.get(sandbox.metadata.uid)

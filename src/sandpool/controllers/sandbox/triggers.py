@@ -16,12 +16,14 @@ from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.observe import Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.pod import metadata_delta
+from sandpool.controllers.sandbox.release import only_claim, releases
 from sandpool.controllers.sandbox.service import service_drift
 from sandpool.controllers.sandbox.view import Holding, holding, pooled
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.queue import Priority
 from sandpool.model import labels as keys
+from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.core import PersistentVolumeClaim, Service
 from sandpool.model.metadata import Key, Object
@@ -170,13 +172,15 @@ class Triggers:
         caches.volume_claims.subscribe(self._volume_claim)
         caches.pools.subscribe(self._owner)
         caches.claims.subscribe(self._owner)
+        if self.options.release_after is not None:
+            caches.claims.subscribe(self._claim)
 
     def _sandbox(self, old: Sandbox | None, new: Sandbox | None) -> None:
         """Nobody else should write this status, and yet it happens: a write of an earlier leader may land late, or another one
         believe that it leads. What differs from what we told is put right."""
         if new is None:
             if old is not None:
-                self.memory.drop(old.metadata.uid)
+                self._gone(old)
         elif old is None:
             self.memory.begin(new.metadata.uid)
         elif old.status != new.status:
@@ -188,7 +192,33 @@ class Triggers:
         if one is not None and awakens(old, new):
             self.loop.wake(one.metadata.key, Sandbox.kind, lane_of_change(old, new))
 
+    def _gone(self, sandbox: Sandbox) -> None:
+        meta, after = sandbox.metadata, self.options.release_after
+        if after is not None and self._released(sandbox) and self.observer.pods_of(meta.uid):
+            self.memory.remains.setdefault(meta.key, {})[meta.uid] = None
+            ours = self.memory.of(meta.uid).releasing  # else the collector is at it
+            self.loop.wake(
+                meta.key, "released", Priority.SECOND, after=0.0 if ours else max(after, self.options.release_in_hand)
+            )
+        self.memory.drop(meta.uid)
+
+    def _released(self, sandbox: Sandbox) -> bool:
+        return only_claim(sandbox) is not None and not self.observer.owner_alive(sandbox)
+
+    def _claim(self, old: SandboxClaim | None, new: SandboxClaim | None) -> None:
+        """A claim that is gone releases what it had, unless its user wanted to keep that."""
+        if new is not None or old is None or not releases(old.metadata):
+            return
+        for sandbox in self.observer.by_owner.get(old.metadata.uid):
+            self.memory.release(sandbox.metadata.uid, old.metadata.uid, self.clock.monotonic())
+            after = self.options.release_after or 0.0
+            self.loop.wake(sandbox.metadata.key, "released", Priority.SECOND, after=after)
+
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None and old is not None and self.memory.remains:
+            owner = old.metadata.controller
+            if owner is not None:
+                self.memory.cleared(Key(old.metadata.namespace, owner.name), owner.uid)
         for sandbox in self._sandboxes_of_pod(old, new):
             self._wake(sandbox, "Pod", pod_haste(old, new, sandbox, partial(self._drifted, sandbox)))
 

@@ -179,10 +179,17 @@ def not_early(ledger: Ledger, step: Step) -> Iterator[str]:
     if step.author.controller not in ("sandbox", "claim") or not _leaves(step):
         return
     now = moment(step.at)
-    if step.resource is SANDBOXES and step.author.controller == "sandbox" and not expired(sandbox_end(step.old), now):
+    ended = step.resource is SANDBOXES and (expired(sandbox_end(step.old), now) or _released(ledger, step.old))
+    if step.resource is SANDBOXES and step.author.controller == "sandbox" and not ended:
         yield f"10: sandbox {step.old.metadata.key} was deleted by {step.author} before its time"
     if step.resource is CLAIMS and not expired(claim_end(step.old), now):
         yield f"10: claim {step.old.metadata.key} was deleted by {step.author} before its time"
+
+
+def _released(ledger: Ledger, box: Sandbox) -> bool:
+    """It belongs to a claim that is gone, and to nobody else."""
+    owner = owner_of(box, CLAIM)
+    return owner is not None and owner.uid not in ledger.claims and len(box.metadata.owner_references) == 1
 
 
 def nothing_after_the_end(ledger: Ledger, step: Step) -> Iterator[str]:
