@@ -185,7 +185,7 @@ async def _connected(
         connect(
             config,
             **made,
-            limits=Limits(connections=2 * rate.in_flight, write=min(Limits().write, options.terms.renew)),
+            limits=Limits(connections=rate.connections, write=min(Limits().write, options.terms.renew)),
             qps=rate.qps,
             burst=rate.burst,
             width=rate.in_flight,
