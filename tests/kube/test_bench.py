@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 def test_ours_and_the_floor(tmp_path: Path) -> None:
     if lacking := kube_server.lacking():
         pytest.skip(lacking)
-    small = ("--claims", "5", "--bursts", "2", "--repeats", "1", "--sides", "ours", "floor")
+    small = ("--claims", "5", "--bursts", "2", "--repeats", "1", "--hold", "1", "--past", "1", "--sides", "ours", "floor")
     done = subprocess.run(
         [sys.executable, "-m", "bench.kube", *small, "--into", str(tmp_path)],
         cwd=ROOT,
@@ -38,6 +38,7 @@ def test_ours_and_the_floor(tmp_path: Path) -> None:
     assert {name: set(series.sides) for name, series in found.items()} == {
         "kube-burst": {"ours", "floor"},
         "kube-bursts": {"ours"},
+        "kube-overload": {"ours"},
     }
     (ours,), (floor,) = found["kube-burst"].sides["ours"], found["kube-burst"].sides["floor"]
     assert (ours["ready"], ours["failed"], ours["conflicts"], ours["warm_fraction"]) == (5, 0, 0, 1.0)
