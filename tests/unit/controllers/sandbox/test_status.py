@@ -47,7 +47,7 @@ def test_without_pod_and_service_both_are_named() -> None:
 def test_a_service_alone_is_not_ready() -> None:
     status = verdict(sandbox(spec={"service": True}), service())
     assert said(status, "Ready") == NOT_READY
-    assert "Service exists" in message(status)
+    assert "Service Exists" in message(status)
 
 
 def test_a_pending_pod_is_told_by_its_phase() -> None:
