@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from sandpool.sdk.command import shown
-from sandpool.sdk.errors import CommandError, CommandFailed, CommandTimeout, ProcessNotFound, RouterError
+from sandpool.sdk.errors import (
+    CommandError,
+    CommandFailed,
+    CommandLost,
+    CommandTimeout,
+    OutOfMemory,
+    ProcessNotFound,
+    RouterError,
+)
 from sandpool.sdk.values import Result
 
+HUNG_UP = 502
+"""The status with which the router says that a sandbox ended the connection instead of answering, or cannot be reached."""
 _LINES = 10
 _LONGEST = 2000
 
@@ -20,8 +30,11 @@ def checked(result: Result, sandbox: str) -> Result:
     if result.timed_out:
         message = f"{what} was ended because its time was up{said}"
         raise CommandTimeout(message, result.stdout_bytes, result.stderr_bytes)
+    output = result.exit_code, result.stdout_bytes, result.stderr_bytes
+    if result.out_of_memory:
+        raise OutOfMemory(f"{what} was ended because the sandbox's memory was used up{said}", *output)
     how = f"by signal {result.signal}" if result.signal else f"with exit code {result.exit_code}"
-    raise CommandFailed(f"{what} ended {how}{said}", result.exit_code, result.stdout_bytes, result.stderr_bytes)
+    raise CommandFailed(f"{what} ended {how}{said}", *output)
 
 
 def last_lines(text: str) -> str:
@@ -34,4 +47,6 @@ def command_error(error: RouterError, *, process: bool = False) -> CommandError:
     """A refusal of the daemon to start something or, with `process`, about one that was started."""
     if process and error.status == 404:
         return ProcessNotFound(f"{error}; `processes()` lists those that are known")
+    if error.status == HUNG_UP:
+        return CommandLost(f"{error}; whether it ran is not known")
     return CommandError(str(error))

@@ -8,9 +8,11 @@ from typing import Self
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._async.links import Link
+from sandpool.sdk.answers import understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandError, CommandLost
+from sandpool.sdk.errors import CommandError, CommandLost, SandboxError
+from sandpool.sdk.fates import UNKNOWN
 from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
 from sandpool.wire.frames import Kind
@@ -31,6 +33,7 @@ class AsyncStream:
         command: str | tuple[str, ...],
         sandbox: str,
         opening: Callable[[], Awaitable[Link]],
+        explained: Callable[[SandboxError, float], Awaitable[SandboxError]],
         timeout: float | None = None,
     ) -> None:
         self.command = command
@@ -38,6 +41,8 @@ class AsyncStream:
         self.process_id = ""
         self._sandbox = sandbox
         self._opening = opening
+        self._explained = explained
+        self._started = UNKNOWN  # by the sandbox's clock
         self._deadline = after(None if timeout is None else timeout + GRACE)
         self._link: Link | None = None
         self._closed = False
@@ -73,19 +78,21 @@ class AsyncStream:
                 )
             except Unreachable as error:
                 await self.close()
-                raise self._lost(str(error)) from error
+                raise await self._lost(str(error)) from error
             except BaseException:  # a half-read frame cannot be gone on with
                 await self.close()
                 raise
             if frame is None:
                 await self.close()
-                raise self._lost("the connection ended early")
+                raise await self._lost("the connection ended early")
             if frame.kind in (Kind.STDOUT, Kind.STDERR):
                 output = Output("stdout" if frame.kind is Kind.STDOUT else "stderr", frame.data, self._position)
                 self._position += len(frame.data)
                 return output
             if frame.kind is Kind.STARTED:
                 self.process_id = str(frame.value.get("id", ""))
+                with understood():
+                    self._started = float(frame.value.get("started", UNKNOWN))
             elif frame.kind is Kind.ERROR:
                 await self.close()
                 said = printable(str(frame.value.get("message", "refused")))
@@ -115,8 +122,9 @@ class AsyncStream:
             self._link = await self._opening()
         return self._link
 
-    def _lost(self, why: str) -> CommandLost:
-        return CommandLost(
+    async def _lost(self, why: str) -> SandboxError:
+        error = CommandLost(
             f"{self._sandbox}: the connection was lost while {shown(self.command)!r} ran, which ended it ({why}); "
             "start it with `start` to let it survive that"
         )
+        return await self._explained(error, self._started)

@@ -75,7 +75,7 @@ class Commands:
         end = stream.exit
         assert end is not None
         out, err = kept["stdout"].done(), kept["stderr"].done()
-        result = Result(stream.command, end.code, out, err, end.signal, end.timed_out)
+        result = Result(stream.command, end.code, out, err, end.signal, end.timed_out, out_of_memory=end.out_of_memory)
         return checked(result, str(self._plane)) if check else result
 
     def stream(
@@ -105,9 +105,9 @@ class Commands:
                 fed = {**spec, "stdin": True}
                 return FedLink.open(self._plane, f"{PROCESSES}/start", fed, pieces_of(stdin, PIECE))
             except RouterError as error:
-                raise command_error(error) from None
+                raise self._plane.explained(command_error(error)) from None
 
-        return Stream(named(command), str(self._plane), opening, timeout)
+        return Stream(named(command), str(self._plane), opening, self._plane.explained, timeout)
 
     def start(
         self,
@@ -171,5 +171,5 @@ class Commands:
         try:
             answer = self._plane.request(method, path, headers, body, timeout=ANSWER, limit=limit)
         except RouterError as error:
-            raise command_error(error, process=method == "GET") from None
+            raise self._plane.explained(command_error(error, process=method == "GET")) from None
         return read_object(answer.body)

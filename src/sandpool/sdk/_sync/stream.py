@@ -10,9 +10,11 @@ from typing import Self
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._sync.links import Link
+from sandpool.sdk.answers import understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandError, CommandLost
+from sandpool.sdk.errors import CommandError, CommandLost, SandboxError
+from sandpool.sdk.fates import UNKNOWN
 from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
 from sandpool.wire.frames import Kind
@@ -33,6 +35,7 @@ class Stream:
         command: str | tuple[str, ...],
         sandbox: str,
         opening: Callable[[], Link],
+        explained: Callable[[SandboxError, float], SandboxError],
         timeout: float | None = None,
     ) -> None:
         self.command = command
@@ -40,6 +43,8 @@ class Stream:
         self.process_id = ""
         self._sandbox = sandbox
         self._opening = opening
+        self._explained = explained
+        self._started = UNKNOWN  # by the sandbox's clock
         self._deadline = after(None if timeout is None else timeout + GRACE)
         self._link: Link | None = None
         self._closed = False
@@ -86,6 +91,8 @@ class Stream:
                 return output
             if frame.kind is Kind.STARTED:
                 self.process_id = str(frame.value.get("id", ""))
+                with understood():
+                    self._started = float(frame.value.get("started", UNKNOWN))
             elif frame.kind is Kind.ERROR:
                 self.close()
                 said = printable(str(frame.value.get("message", "refused")))
@@ -115,8 +122,9 @@ class Stream:
             self._link = self._opening()
         return self._link
 
-    def _lost(self, why: str) -> CommandLost:
-        return CommandLost(
+    def _lost(self, why: str) -> SandboxError:
+        error = CommandLost(
             f"{self._sandbox}: the connection was lost while {shown(self.command)!r} ran, which ended it ({why}); "
             "start it with `start` to let it survive that"
         )
+        return self._explained(error, self._started)

@@ -65,7 +65,7 @@ def test_running_but_not_ready() -> None:
 def test_ready_without_address() -> None:
     status = verdict(sandbox(), pod(ips=()))
     assert said(status, "Ready") == NOT_READY
-    assert "no address" in message(status)
+    assert "no podIPs" in message(status)
 
 
 def test_ready_with_everything() -> None:
