@@ -134,7 +134,8 @@ class Process:
         number = -status if status < 0 else 0
         code = 128 + number if number else status
         # A shell whose command was killed ends with the same code, by itself.
-        oom = code == KILLED and not self._killed and self._kills.ended(self._kills_before)
+        by_us = self._killed or self._timed_out
+        oom = code == KILLED and not by_us and self._kills.ended(self._kills_before)
         end = Exit(code, number, self._timed_out, oom)
         task = asyncio.get_running_loop().create_task(self._finish(end))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
