@@ -47,15 +47,17 @@ class Explaining(Protocol):
 
 
 class DataPlane:
-    fate: Explaining | None = None
-    """Asked when something has failed."""
-
     def __init__(self, way: Way, namespace: str, sandbox: str, uid: str = "") -> None:
         self.namespace = namespace
         self.sandbox = sandbox
         self.uid = uid
         self._way = way
         self._shut = ""
+        self._fate: Explaining | None = None
+
+    def ask(self, fate: Explaining) -> None:
+        """When something fails, from now on."""
+        self._fate = fate
 
     def shut(self, why: str) -> None:
         """From now on every request is refused with Released."""
@@ -68,9 +70,9 @@ class DataPlane:
 
     async def explained(self, error: SandboxError, started: float = UNKNOWN) -> SandboxError:
         """The error that says what has happened to the sandbox, if that is why; `started` is when the command that it is about did."""
-        if self.fate is None or self._shut:
+        if self._fate is None or self._shut:
             return error
-        return await self.fate.explained(error, started)
+        return await self._fate.explained(error, started)
 
     async def _refused(self, status: int, body: bytes) -> SandboxError:
         return await self.explained(refusal(status, body, str(self)))

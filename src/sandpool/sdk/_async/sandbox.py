@@ -57,7 +57,8 @@ class AsyncSandbox(AsyncCommands):
         self._claim = claim
         self._env = dict(env)
         self._plane = DataPlane(connection, self.namespace, sandbox_name(claim))
-        self._plane.fate = self._fate = Fate(connection.cluster, self._plane, claim)
+        self._fate = Fate(connection.cluster, self._plane, claim)
+        self._plane.ask(self._fate)
         self.files = AsyncFiles(self._plane)
 
     @classmethod

@@ -62,9 +62,11 @@ class Commands:
         sandbox's environment; `stdin` is bytes, text, an open file or an iterator of bytes, of any size.
 
         After `timeout` seconds the command is ended with all of its group: the result has `timed_out` set and what was said
-        until then. With `check`, CommandTimeout is raised instead, and CommandFailed for any exit code but 0. Of each of
+        until then. With `check`, CommandTimeout is raised instead, CommandFailed for any exit code but 0, and OutOfMemory if the
+        sandbox's memory was used up. Of each of
         stdout and stderr at most `max_output` bytes are kept: the beginning and the end. A child that the command leaves
-        in the background is not waited for. If the connection is lost, the command ends, and CommandLost is raised.
+        in the background is not waited for. If the connection is lost, the command ends, and CommandLost is raised; if that is
+        because the sandbox ended, SandboxRestarted, SandboxReplaced or SandboxGone says so.
         """
         if max_output < 2:
             raise ValueError(f"max_output is {max_output}; give at least 2 bytes")

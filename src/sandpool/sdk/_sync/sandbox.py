@@ -58,7 +58,8 @@ class Sandbox(Commands):
         self._claim = claim
         self._env = dict(env)
         self._plane = DataPlane(connection, self.namespace, sandbox_name(claim))
-        self._plane.fate = self._fate = Fate(connection.cluster, self._plane, claim)
+        self._fate = Fate(connection.cluster, self._plane, claim)
+        self._plane.ask(self._fate)
         self.files = Files(self._plane)
 
     @classmethod
