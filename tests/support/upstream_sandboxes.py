@@ -143,10 +143,9 @@ async def an_end_at_a_time(user: User) -> None:
 
 async def a_retained_end_keeps_how_the_work_ended(user: User) -> None:
     name = "retain-finished-sandbox"
-    end = times.seconds(datetime.now(UTC) + timedelta(seconds=4))
-    more = {"shutdownTime": end, "shutdownPolicy": "Retain", "service": None, "metadata": ENDING}
-    await a_sandbox(user, name, ENDS, **more)
+    await a_sandbox(user, name, ENDS, shutdownPolicy="Retain", service=None, metadata=ENDING)
     await says(user, SANDBOXES, name, "Finished", "PodSucceeded")
+    await user.edit(SANDBOXES, name, shutdownTime=times.seconds(datetime.now(UTC) + timedelta(seconds=1)))
     await says(user, SANDBOXES, name, "Ready", "SandboxExpired")
     found = await body_of(user, SANDBOXES, name)
     assert condition(found, "Finished")["reason"] == "PodSucceeded"
