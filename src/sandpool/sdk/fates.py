@@ -18,9 +18,21 @@ Object = Mapping[str, Any]
 
 POD_DELETED = "PodDeleted"
 EVICTED = "Evicted"
-UNKNOWN = math.inf
-"""When a command started of which nothing was heard."""
+DAEMON_ENDED = "DaemonEnded"
 LONGEST_REASON = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What was lost: a command, or a process."""
+
+    id: str = ""
+    """By which the sandbox's daemon knows it, while it is the same daemon; empty if nothing was heard of it."""
+    started: float = math.inf
+    """In seconds since 1970, by the sandbox's clock."""
+
+
+UNHEARD = Ran()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +44,11 @@ class Interruption:
     message: str
 
 
-def interruption(pod: Object | None, started: float = UNKNOWN) -> Interruption | None:
-    """What ended all that ran in the pod since `started` (seconds since 1970). None: nothing shows that anything did."""
+def interruption(
+    pod: Object | None, started: float = UNHEARD.started, *, forgotten: bool = False
+) -> Interruption | None:
+    """What ended all that ran in the pod since `started` (seconds since 1970). None: nothing shows that anything did. `forgotten`: the
+    daemon in it does not know what ran, so a pod that started in that very second is another one."""
     if pod is None:
         return Interruption(POD_DELETED, "its pod was deleted")
     status = pod.get("status") or {}
@@ -42,7 +57,7 @@ def interruption(pod: Object | None, started: float = UNKNOWN) -> Interruption |
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
         return Interruption(POD_DELETED, "its pod is being deleted")
     for container in _containers(pod):
-        if (found := _ended(container, started)) is not None:
+        if (found := _ended(container, started, forgotten)) is not None:
             return found
     return None
 
@@ -67,7 +82,7 @@ def lost_by(error: SandboxError, why: Interruption) -> SandboxError:
     return error
 
 
-def _ended(container: Object, started: float) -> Interruption | None:
+def _ended(container: Object, started: float, forgotten: bool) -> Interruption | None:
     name, state = printable(str(container.get("name", "")), LONGEST_REASON), container.get("state") or {}
     before = _last_end(container)
     if now := state.get("terminated"):
@@ -78,10 +93,11 @@ def _ended(container: Object, started: float) -> Interruption | None:
             return Interruption(POD_DELETED, "its pod was deleted, and another one is starting")
         return Interruption(_word(before.get("reason")) or "Error", f"its container {name} ended{_code(before)}")
     at = _seconds(running.get("startedAt"))
-    if before and started != UNKNOWN and at >= math.floor(started):  # whole seconds are told
+    same_second = started != UNHEARD.started and at >= math.floor(started)  # whole seconds are told
+    if before and same_second:
         message = f"its container {name} ended{_code(before)} and was started again"
         return Interruption(_word(before.get("reason")) or "Error", message)
-    if at > started:
+    if at > started or (forgotten and same_second):
         return Interruption(POD_DELETED, "its pod was deleted, and another one has taken its place")
     return None
 
@@ -113,7 +129,7 @@ def _word(text: object) -> str:
 
 def _first(error: SandboxError) -> str:
     """What an error says, without its advice."""
-    return str(error).partition(";")[0]
+    return str(error).rpartition("; ")[0] or str(error)
 
 
 def _seconds(text: object) -> float:

@@ -18,7 +18,7 @@ from sandpool.sdk._async.http import Answer, Headers, Http, RefusedUpgrade, Resp
 from sandpool.sdk._async.line import Line
 from sandpool.sdk._async.websocket import WebSocket
 from sandpool.sdk.errors import Released, SandboxError
-from sandpool.sdk.fates import UNKNOWN
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.refusals import refusal
 from sandpool.wire.headers import NAMESPACE, PORT, SANDBOX, UID
 
@@ -43,7 +43,7 @@ class Way(Protocol):
 class Explaining(Protocol):
     """Whoever can find out more about an error: what has become of the sandbox."""
 
-    async def explained(self, error: SandboxError, started: float) -> SandboxError: ...
+    async def explained(self, error: SandboxError, ran: Ran) -> SandboxError: ...
 
 
 class DataPlane:
@@ -68,11 +68,11 @@ class DataPlane:
             raise Released(self._shut)
         return await self._way.router(), await self._way.bearer()
 
-    async def explained(self, error: SandboxError, started: float = UNKNOWN) -> SandboxError:
-        """The error that says what has happened to the sandbox, if that is why; `started` is when the command that it is about did."""
+    async def explained(self, error: SandboxError, ran: Ran = UNHEARD) -> SandboxError:
+        """The error that says what has happened to the sandbox, if that is why; `ran` is what it is about."""
         if self._fate is None or self._shut:
             return error
-        return await self._fate.explained(error, started)
+        return await self._fate.explained(error, ran)
 
     async def _refused(self, status: int, body: bytes) -> SandboxError:
         return await self.explained(refusal(status, body, str(self)))

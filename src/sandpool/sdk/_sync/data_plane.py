@@ -20,7 +20,7 @@ from sandpool.sdk._sync.http import Answer, Headers, Http, RefusedUpgrade, Respo
 from sandpool.sdk._sync.line import Line
 from sandpool.sdk._sync.websocket import WebSocket
 from sandpool.sdk.errors import Released, SandboxError
-from sandpool.sdk.fates import UNKNOWN
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.refusals import refusal
 from sandpool.wire.headers import NAMESPACE, PORT, SANDBOX, UID
 
@@ -45,7 +45,7 @@ class Way(Protocol):
 class Explaining(Protocol):
     """Whoever can find out more about an error: what has become of the sandbox."""
 
-    def explained(self, error: SandboxError, started: float) -> SandboxError: ...
+    def explained(self, error: SandboxError, ran: Ran) -> SandboxError: ...
 
 
 class DataPlane:
@@ -70,11 +70,11 @@ class DataPlane:
             raise Released(self._shut)
         return self._way.router(), self._way.bearer()
 
-    def explained(self, error: SandboxError, started: float = UNKNOWN) -> SandboxError:
-        """The error that says what has happened to the sandbox, if that is why; `started` is when the command that it is about did."""
+    def explained(self, error: SandboxError, ran: Ran = UNHEARD) -> SandboxError:
+        """The error that says what has happened to the sandbox, if that is why; `ran` is what it is about."""
         if self._fate is None or self._shut:
             return error
-        return self._fate.explained(error, started)
+        return self._fate.explained(error, ran)
 
     def _refused(self, status: int, body: bytes) -> SandboxError:
         return self.explained(refusal(status, body, str(self)))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from urllib.parse import quote
 
-from sandpool.kube.errors import NotFound, SandpoolError
+from sandpool.kube.errors import NotFound, SandpoolError, Unreachable
 from sandpool.sdk._sync.cluster import Cluster, Object
 from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.transport import sleep
@@ -21,13 +22,23 @@ from sandpool.sdk.errors import (
     CommandLost,
     NotReady,
     ProcessNotFound,
+    RouterError,
     SandboxError,
     SandboxEvicted,
     SandboxGone,
     SandboxNotFound,
     SandboxReplaced,
 )
-from sandpool.sdk.fates import EVICTED, UNKNOWN, interruption, lost_by, restarts_of
+from sandpool.sdk.fates import (
+    DAEMON_ENDED,
+    EVICTED,
+    Interruption,
+    Ran,
+    interruption,
+    lost_by,
+    restarts_of,
+)
+from sandpool.wire.paths import PROCESSES
 
 POD_NAME = "agents.x-k8s.io/pod-name"
 PATIENCE = 5.0
@@ -46,13 +57,12 @@ class Fate:
         self._plane = plane
         self._namespace, self._name, self._uid = (str(metadata[key]) for key in ("namespace", "name", "uid"))
 
-    def explained(self, error: SandboxError, started: float) -> SandboxError:
-        """The error that says what happened; the same one if nothing more can be found out. `started`: of the command that it is
-        about, by the sandbox's clock."""
+    def explained(self, error: SandboxError, ran: Ran) -> SandboxError:
+        """The error that says what happened; the same one if nothing more can be found out. `ran` is what it is about."""
         if not isinstance(error, SandboxGone | SandboxNotFound | CommandLost | ProcessNotFound):
             return error
         try:
-            return self._looked(error, started)
+            return self._looked(error, ran)
         except SandpoolError:  # whoever may use a sandbox need not be allowed to look at all of this
             return error
 
@@ -66,7 +76,7 @@ class Fate:
             return info
         return replace(info, restarts=count, last_restart_reason=reason)
 
-    def _looked(self, error: SandboxError, started: float) -> SandboxError:
+    def _looked(self, error: SandboxError, ran: Ran) -> SandboxError:
         name, uid, until = self._plane.sandbox, self._plane.uid, time.monotonic() + PATIENCE
         while True:
             claim = self._claim()
@@ -77,7 +87,7 @@ class Fate:
             if box is not None and not box["metadata"].get("deletionTimestamp"):
                 same = bound == name and uid in ("", box["metadata"]["uid"])
                 if same:
-                    return self._of_pod(error, box, started)
+                    return self._of_pod(error, box, ran)
                 if ready(claim):
                     return self._follow(bound, str(box["metadata"]["uid"]))
             if (wrong := failure(claim)) is not None:
@@ -88,19 +98,44 @@ class Fate:
                 )
             sleep(PAUSE)
 
-    def _of_pod(self, error: SandboxError, box: Object, started: float) -> SandboxError:
-        """A node tells of an end a moment after it: a connection that broke is waited for that long."""
+    def _of_pod(self, error: SandboxError, box: Object, ran: Ran) -> SandboxError:
         notes = box["metadata"].get("annotations") or {}
         path = pods(self._namespace, str(notes.get(POD_NAME) or box["metadata"]["name"]))
-        broke = isinstance(error, CommandLost) or (isinstance(error, ProcessNotFound) and started != UNKNOWN)
-        until = time.monotonic() + (TOLD if broke else 0.0)
-        while (why := interruption(self._found(path), started)) is None:
-            if time.monotonic() >= until:
-                return error
-            sleep(PAUSE)
+        if isinstance(error, CommandLost):
+            why = self._broke(path, ran)
+        else:
+            why = interruption(self._found(path), ran.started, forgotten=isinstance(error, ProcessNotFound))
+        if why is None:
+            return error
         if why.reason == EVICTED:
             return SandboxEvicted(f"{self}: {why.message}; claim another sandbox", why.reason)
         return lost_by(error, why)
+
+    def _broke(self, path: str, ran: Ran) -> Interruption | None:
+        """Why a connection broke. A node tells of an end a moment after it, so it is given that long; unless the daemon that the
+        command was started by still answers: then it was the connection and nothing else."""
+        until = time.monotonic() + TOLD
+        while (why := interruption(self._found(path), ran.started)) is None:
+            known = self._known(ran)
+            if known is False:
+                found = interruption(self._found(path), ran.started, forgotten=True)
+                return found or Interruption(DAEMON_ENDED, "its daemon ended and was started again")
+            if known or time.monotonic() >= until:
+                return None
+            sleep(PAUSE)
+        return why
+
+    def _known(self, ran: Ran) -> bool | None:
+        """Whether the daemon in the sandbox is the one that started it. None: it does not answer."""
+        if not ran.id:
+            return None
+        try:
+            self._plane.request("GET", f"{PROCESSES}/{quote(ran.id, safe='')}", timeout=TOLD)
+        except RouterError as error:
+            return False if error.status == 404 else None
+        except (NotReady, Unreachable):
+            return None
+        return True
 
     def _follow(self, sandbox: str, uid: str) -> SandboxReplaced:
         old, self._plane.sandbox, self._plane.uid = self._plane.sandbox, sandbox, uid

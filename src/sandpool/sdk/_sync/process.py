@@ -28,7 +28,7 @@ from sandpool.sdk.errors import (
     SandboxError,
     TimedOut,
 )
-from sandpool.sdk.fates import UNKNOWN
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.outcome import checked, command_error
 from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Exit, Output, ProcessInfo, Result
 from sandpool.wire.paths import PROCESSES
@@ -91,7 +91,7 @@ class Process:
         self.stdin = Input(self)
         self._plane = plane
         self._exit = info.exit
-        self._started = info.started or UNKNOWN
+        self._ran = Ran(info.id, info.started or UNHEARD.started)
         self._follower = Follower(self._name, self._open, position)
 
     @property
@@ -247,7 +247,7 @@ class Process:
     def _failed(self, error: RouterError | NotReady) -> SandboxError:
         """ProcessLost if the sandbox was started again since, whatever was heard of it."""
         if isinstance(error, RouterError):
-            return self._plane.explained(command_error(error, process=True), self._started)
+            return self._plane.explained(command_error(error, process=True), self._ran)
         unknown = ProcessNotFound(f"{self._name}: {error}")
-        found = self._plane.explained(unknown, self._started)
+        found = self._plane.explained(unknown, self._ran)
         return error if found is unknown else found

@@ -14,7 +14,7 @@ from sandpool.sdk.answers import understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
 from sandpool.sdk.errors import CommandError, CommandLost, SandboxError
-from sandpool.sdk.fates import UNKNOWN
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
 from sandpool.wire.frames import Kind
@@ -35,7 +35,7 @@ class Stream:
         command: str | tuple[str, ...],
         sandbox: str,
         opening: Callable[[], Link],
-        explained: Callable[[SandboxError, float], SandboxError],
+        explained: Callable[[SandboxError, Ran], SandboxError],
         timeout: float | None = None,
     ) -> None:
         self.command = command
@@ -44,7 +44,7 @@ class Stream:
         self._sandbox = sandbox
         self._opening = opening
         self._explained = explained
-        self._started = UNKNOWN  # by the sandbox's clock
+        self._ran = UNHEARD
         self._deadline = after(None if timeout is None else timeout + GRACE)
         self._link: Link | None = None
         self._closed = False
@@ -92,7 +92,7 @@ class Stream:
             if frame.kind is Kind.STARTED:
                 self.process_id = str(frame.value.get("id", ""))
                 with understood():
-                    self._started = float(frame.value.get("started", UNKNOWN))
+                    self._ran = Ran(self.process_id, float(frame.value.get("started", UNHEARD.started)))
             elif frame.kind is Kind.ERROR:
                 self.close()
                 said = printable(str(frame.value.get("message", "refused")))
@@ -127,4 +127,4 @@ class Stream:
             f"{self._sandbox}: the connection was lost while {shown(self.command)!r} ran, which ended it ({why}); "
             "start it with `start` to let it survive that"
         )
-        return self._explained(error, self._started)
+        return self._explained(error, self._ran)
