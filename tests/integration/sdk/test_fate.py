@@ -146,7 +146,7 @@ async def test_a_container_that_ends_under_commands_is_told_and_counted(box: Any
     process = await box.start(["sleep", "600"])
     running = await under_way(box, api, "runs")
     await _kill_first(box)
-    with pytest.raises(SandboxRestarted, match="container main (has )?ended with exit code 137") as caught:
+    with pytest.raises(SandboxRestarted, match=r"container main (has )?ended with exit code 137") as caught:
         await running
     assert caught.value.reason == "Error"
     await until(api, SANDBOXES, lambda found: _ready(found[box.sandbox]))
