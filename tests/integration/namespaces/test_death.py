@@ -95,7 +95,7 @@ async def test_boxd_is_inside_when_it_is_first_asked_for(tmp_path: Path, served:
         first = await ask(container, b"?")
         pid, word, cwd, files, uid, counted = literal_eval(first.decode())
         assert (word, cwd, uid) == ("here", "/tmp", 1000)
-        assert len(files) <= 7  # stdio, its channel, what counts ends for want of memory, the connection, and the listing
+        assert len(files) <= 7  # stdio, its channel, the count of memory, the connection, and the listing itself
         assert counted == "" or "oom_kill " in counted
         assert await ask(container, b"?") == first
         assert (
