@@ -4,7 +4,7 @@ Ready is a fact about the pod, its address and its Service: trouble of ours neve
 condition Healthy (False while there is some, absent otherwise) and, where Ready is False anyway, as its reason.
 
 Messages that begin with "Pod" or "Sandbox", without an article, are those of other implementations: clients compare them
-(tests/integration/clients/upstream), so they do not change.
+(docs/reference/compatibility.md), so they do not change.
 """
 
 from __future__ import annotations

@@ -102,7 +102,11 @@ class Fate:
         if isinstance(error, CommandLost):
             why = await self._broke(path, ran)
         else:
-            why = interruption(await self._found(path), ran.started, forgotten=isinstance(error, ProcessNotFound))
+            why = (
+                await self._forgotten(path, ran)
+                if isinstance(error, ProcessNotFound)
+                else interruption(await self._found(path))
+            )
         if why is None:
             return error
         if why.reason == EVICTED:
@@ -119,6 +123,15 @@ class Fate:
                 found = interruption(await self._found(path), ran.started, forgotten=True)
                 return found or Interruption(DAEMON_ENDED, "its daemon ended and was started again")
             if known or time.monotonic() >= until:
+                return None
+            await sleep(PAUSE)
+        return why
+
+    async def _forgotten(self, path: str, ran: Ran) -> Interruption | None:
+        """Why the daemon does not know a process. Whoever had it in hand knows that it was there, and waits for the node's word."""
+        until = time.monotonic() + (TOLD if ran.id else 0.0)
+        while (why := interruption(await self._found(path), ran.started, forgotten=True)) is None:
+            if time.monotonic() >= until:
                 return None
             await sleep(PAUSE)
         return why

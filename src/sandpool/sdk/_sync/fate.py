@@ -104,7 +104,7 @@ class Fate:
         if isinstance(error, CommandLost):
             why = self._broke(path, ran)
         else:
-            why = interruption(self._found(path), ran.started, forgotten=isinstance(error, ProcessNotFound))
+            why = self._forgotten(path, ran) if isinstance(error, ProcessNotFound) else interruption(self._found(path))
         if why is None:
             return error
         if why.reason == EVICTED:
@@ -121,6 +121,15 @@ class Fate:
                 found = interruption(self._found(path), ran.started, forgotten=True)
                 return found or Interruption(DAEMON_ENDED, "its daemon ended and was started again")
             if known or time.monotonic() >= until:
+                return None
+            sleep(PAUSE)
+        return why
+
+    def _forgotten(self, path: str, ran: Ran) -> Interruption | None:
+        """Why the daemon does not know a process. Whoever had it in hand knows that it was there, and waits for the node's word."""
+        until = time.monotonic() + (TOLD if ran.id else 0.0)
+        while (why := interruption(self._found(path), ran.started, forgotten=True)) is None:
+            if time.monotonic() >= until:
                 return None
             sleep(PAUSE)
         return why
