@@ -23,7 +23,21 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 def test_ours_and_the_floor(tmp_path: Path) -> None:
     if lacking := kube_server.lacking():
         pytest.skip(lacking)
-    small = ("--claims", "5", "--bursts", "2", "--repeats", "1", "--hold", "1", "--past", "1", "--sides", "ours", "floor")
+    small = (
+        "--claims",
+        "5",
+        "--bursts",
+        "2",
+        "--repeats",
+        "1",
+        "--hold",
+        "1",
+        "--past",
+        "1",
+        "--sides",
+        "ours",
+        "floor",
+    )
     done = subprocess.run(
         [sys.executable, "-m", "bench.kube", *small, "--into", str(tmp_path)],
         cwd=ROOT,

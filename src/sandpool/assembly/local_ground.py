@@ -28,6 +28,8 @@ from sandpool.telemetry.metrics import Metrics
 
 MOST_ROOM = 32 * 1024 * 1024
 """Bytes of the disk that the store itself holds, beyond what it needs, in its file and in its write-ahead log each."""
+STORAGE_CLASS = "standard"
+"""Of claims for storage that name none, as in any cluster with a default class. Whatever the class, they are folders of this machine."""
 
 
 class StoreWatch:
@@ -76,7 +78,7 @@ async def laid(options: LocalOptions, clock: Clock, watch: StoreWatch, metrics: 
         durable = SqliteLog(directory.store, bounds, store_terms(directory, options.accept_loss))
         store = await Store.open(durable, observer=watch)
         stack.push_async_callback(store.close)
-        objects = Objects(store, clock.now, NewUids(), limits=options.holdings)
+        objects = Objects(store, clock.now, NewUids(), limits=options.holdings, storage_class=STORAGE_CLASS)
         metrics.shares |= objects.holdings.shares
         watch.starved = guard.starved
         await ensure_namespaces(objects)

@@ -12,6 +12,7 @@ from sandpool.boxd.files.serve import FileRequests
 from sandpool.boxd.http.connection import Request
 from sandpool.boxd.http.reply import Answer, json_reply
 from sandpool.boxd.ports import connect
+from sandpool.boxd.processes.memory import MemoryKills
 from sandpool.boxd.processes.serve import ProcessRequests
 from sandpool.boxd.processes.table import Table
 from sandpool.boxd.settings import Settings
@@ -27,7 +28,7 @@ class App:
         if not os.path.isdir(self._home):
             os.makedirs(self._home, mode=0o755, exist_ok=True)
         self._root = Root(settings.root)
-        self.table = Table(settings.environment, self._place)
+        self.table = Table(settings.environment, self._place, MemoryKills(settings.memory))
         self._processes = ProcessRequests(self.table)
         self._files = FileRequests(self._root, self._absolute)
         home = Root(self._home)

@@ -15,6 +15,7 @@ from typing import Any
 
 from sandpool.boxd.app import App
 from sandpool.boxd.init import become_child_of_init
+from sandpool.boxd.processes.memory import opened
 from sandpool.boxd.server import Server
 from sandpool.boxd.settings import Settings
 
@@ -83,7 +84,7 @@ def read(argv: Sequence[str]) -> tuple[Settings, Listening]:
     environment = {name: value for name, value in os.environ.items() if name != TOKEN}
     patience = _patience(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", ""))
     home = given.home or os.environ.get("SANDBOX_BASE_DIR", "").strip()
-    settings = Settings(given.root, home, token, environment, given.metadata_env_prefix, patience)
+    settings = Settings(given.root, home, token, environment, given.metadata_env_prefix, patience, opened())
     return settings, Listening(given.host, ports, given.unix, given.grpc_port)
 
 

@@ -24,14 +24,14 @@ ROUNDS = 10
 """Python rewrites code for the types that it meets after some runs of it; what it has rewritten it need not write to again."""
 
 
-def serve_forked(channel: socket.socket, environment: Mapping[str, str], cwd: str) -> None:
+def serve_forked(channel: socket.socket, environment: Mapping[str, str], cwd: str, memory: int | None = None) -> None:
     """Serves the connections that come over the channel, and ends with it. Whoever can reach the channel is trusted: it leads
     out of the sandbox. Nothing is imported from here on: what would be found now belongs to the sandbox. No signal has a
     handler here."""
     code = 0
     try:
         if channel.recv(1, socket.MSG_PEEK):
-            serving = _serve(App(Settings(home=cwd, environment=environment)), channel)
+            serving = _serve(App(Settings(home=cwd, environment=environment, memory=memory)), channel)
             asyncio.SelectorEventLoop().run_until_complete(serving)
     except BaseException:
         traceback.print_exc(file=sys.stderr)

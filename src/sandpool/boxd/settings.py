@@ -14,3 +14,4 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # of what it starts
     shown: str = "SANDBOX_"  # which variables /v1/metadata shows
     patience: float = 300.0  # seconds for a command of the older protocol that names no limit
+    memory: int | None = None  # open, tells how many processes ended for want of memory (processes/memory.py)

@@ -30,6 +30,10 @@ def sandboxes(namespace: str, name: str = "") -> str:
     return api_path(AGENTS, "sandboxes", namespace, name)
 
 
+def pods(namespace: str, name: str = "") -> str:
+    return api_path("v1", "pods", namespace, name)
+
+
 def with_query(path: str, query: Mapping[str, str | int]) -> str:
     """Leaves out what is empty; 0 is not."""
     asked = {key: value for key, value in query.items() if value != ""}

@@ -73,6 +73,10 @@ class SandboxInfo:
     labels: Mapping[str, str] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
     uid: str = ""
+    restarts: int | None = None
+    """How often containers of its pod were started again; None where that is not looked up (in a list) or may not be read."""
+    last_restart_reason: str = ""
+    """Why the last time, in one word: OOMKilled, Error, Completed."""
 
 
 def generated_name(pool: str, draw: int) -> str:

@@ -12,18 +12,25 @@ SandpoolError                          kube/errors.py: ApiError (what an API ser
     │   ├── PoolNotFound               ├── ClaimFailed(reason): it will never become ready
     │   ├── ClaimTimeout               it is not ready yet; also TimeoutError
     │   └── ClaimDeleted               somebody deleted it while it was waited for
-    ├── SandboxNotFound                ├── SandboxGone: it was there and has ended
-    ├── NotReady                       └── Suspended: resume it first
+    ├── SandboxNotFound                there is none of this name
+    ├── SandboxGone                    it was there and has ended
+    │   ├── SandboxReplaced(sandbox)   it was deleted; the claim has another one, to which the handle leads from now on
+    │   └── SandboxEvicted(reason)     the node ended it, for want of disk space, for example
+    ├── NotReady                       it cannot be reached yet
+    │   └── Suspended                  resume it first
     ├── Released                       this handle was released or closed
     ├── Denied                         the credential is not known, or may not do this
     ├── RouterError(status, code)      another refusal of the router or of the daemon in the sandbox
     ├── TooLarge(limit)                more came than is held in memory
     ├── CommandError
     │   ├── CommandFailed(exit_code)   with what it said: stdout, stderr
-    │   │   └── CommandNotFound        the sandbox has no such program; also FileNotFoundError
+    │   │   ├── CommandNotFound        the sandbox has no such program; also FileNotFoundError
+    │   │   └── OutOfMemory            the sandbox's limit of memory ended it
     │   ├── CommandTimeout             with what it had said; also TimeoutError
     │   ├── CommandLost                the connection was lost, and the command ended with it
+    │   │   └── SandboxRestarted(reason)   because the sandbox, or its pod, ended and was started again
     │   └── ProcessNotFound
+    │       └── ProcessLost(reason)    it ended when the sandbox was started again; also SandboxRestarted
     └── FileError(path)
         ├── FileNotFound               also FileNotFoundError
         ├── FileExists                 something is there already, or a folder is not empty; also FileExistsError
@@ -93,6 +100,23 @@ class SandboxNotFound(SandboxError):
 
 class SandboxGone(SandboxError):
     """The sandbox was there and has ended, or another one has its name now."""
+
+
+class SandboxReplaced(SandboxGone):
+    """Somebody deleted the sandbox, and the claim has got another one, `sandbox`. What was in the old one is gone: its files, its
+    processes. Raised once; from then on the handle leads to the new one."""
+
+    def __init__(self, message: str, sandbox: str = "") -> None:
+        super().__init__(message)
+        self.sandbox = sandbox
+
+
+class SandboxEvicted(SandboxGone):
+    """The node ended the sandbox, for want of disk space, for example. `reason` is that of its pod."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class NotReady(SandboxError):
@@ -167,6 +191,10 @@ class CommandFailed(Said, CommandError):
         self._err = err
 
 
+class OutOfMemory(CommandFailed):
+    """The kernel ended the command because the sandbox had used up its memory: use less, or claim from a pool that allows more."""
+
+
 class CommandNotFound(CommandFailed, FileNotFoundError):
     """The sandbox has no such program, or not the interpreter in its first line. A list raises it at once; of text the shell
     says so with exit code 127, which raises it where `check` is set."""
@@ -191,8 +219,21 @@ class CommandLost(CommandError, Unreachable):
     """The connection was lost while a command ran, and the command was ended with it."""
 
 
+class SandboxRestarted(CommandLost):
+    """The sandbox ended and was started again while a command ran: all that ran in it has ended, and of its files only those on
+    volumes are sure to be there. `reason` says why in one word: OOMKilled, Error, PodDeleted."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class ProcessNotFound(CommandError):
     """There is no process of this id in the sandbox, or it is not remembered any more."""
+
+
+class ProcessLost(SandboxRestarted, ProcessNotFound):
+    """A process that ended because the sandbox ended and was started again. How it would have ended is not known."""
 
 
 class FileError(SandboxError):

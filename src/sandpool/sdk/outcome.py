@@ -6,8 +6,10 @@ from sandpool.sdk.command import shown
 from sandpool.sdk.errors import (
     CommandError,
     CommandFailed,
+    CommandLost,
     CommandNotFound,
     CommandTimeout,
+    OutOfMemory,
     ProcessNotFound,
     RouterError,
 )
@@ -16,6 +18,8 @@ from sandpool.wire.codes import Code
 
 NOT_THERE = 127
 """The exit code with which a shell says that there is no such command."""
+HUNG_UP = 502
+"""The status with which the router says that a sandbox ended the connection instead of answering, or cannot be reached."""
 _LINES = 10
 _LONGEST = 2000
 
@@ -30,9 +34,11 @@ def checked(result: Result, sandbox: str) -> Result:
     if result.timed_out:
         message = f"{what} was ended because its time was up{said}"
         raise CommandTimeout(message, result.out, result.err)
+    output = result.exit_code, result.out, result.err
+    if result.out_of_memory:
+        raise OutOfMemory(f"{what} was ended because the sandbox's memory was used up{said}", *output)
     how = f"by signal {result.signal}" if result.signal else f"with exit code {result.exit_code}"
     kind = CommandNotFound if isinstance(result.command, str) and result.exit_code == NOT_THERE else CommandFailed
-    output = result.exit_code, result.out, result.err
     raise kind(f"{what} ended {how}{said}", *output)
 
 
@@ -46,6 +52,8 @@ def command_error(error: RouterError, *, process: bool = False) -> CommandError:
     """A refusal of the daemon to start something or, with `process`, about one that was started."""
     if process and error.status == 404:
         return ProcessNotFound(f"{error}; `processes()` lists those that are known")
+    if error.status == HUNG_UP:
+        return CommandLost(f"{error}; whether it ran is not known")
     return refused(error.code, str(error))
 
 

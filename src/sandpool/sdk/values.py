@@ -48,11 +48,14 @@ class Exit:
     """Its exit code; 128 and the signal when a signal ended it."""
     signal: int = 0
     timed_out: bool = False
+    out_of_memory: bool = False
+    """The kernel ended it because the sandbox had used up its memory."""
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Exit:
         with understood():
-            return cls(int(value["code"]), int(value.get("signal", 0)), bool(value.get("timedOut", False)))
+            signal, out_of_memory = int(value.get("signal", 0)), bool(value.get("outOfMemory", False))
+            return cls(int(value["code"]), signal, bool(value.get("timedOut", False)), out_of_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Result:
     """Its time limit ended it, with all that it had started; the output is what it said until then."""
     lost: int = 0
     """Bytes of output that were gone before they were read; only for a command that ran while nobody was reading."""
+    out_of_memory: bool = False
+    """The kernel ended it because the sandbox had used up its memory."""
 
     @property
     def stdout(self) -> str:

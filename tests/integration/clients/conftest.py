@@ -4,4 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("support.agent_sandbox_sdk")
+pytest.register_assert_rewrite(
+    "support.agent_sandbox_sdk",
+    "support.upstream_claims",
+    "support.upstream_parts",
+    "support.upstream_pools",
+    "support.upstream_sandboxes",
+)

@@ -45,7 +45,7 @@ from support.flaky_api import FlakyApi
 from support.loop_cluster import START, a_cluster, half
 
 KINDS: tuple[Any, ...] = (CLAIMS, SANDBOXES, POOLS, TEMPLATES, NETWORK_POLICIES, NODES)
-READY = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "The pod is ready"}
+READY = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "Pod is Ready"}
 NOT_READY = {"type": "Ready", "status": "False", "reason": "DependenciesNotReady", "message": "The pod does not exist"}
 SINCE = "2026-01-01T00:00:00Z"
 

@@ -49,7 +49,16 @@ sys.path[:0] = [{SOURCE!r}]
 import array, os, socket
 from sandpool.local.backends.namespaces.forked.forkserver import main
 
-def boxd(channel, environment, cwd):
+def counts(memory):
+    if memory is None:
+        return ""
+    try:
+        os.close(os.open(f"/proc/self/fd/{{memory}}", os.O_RDWR))
+        return "it can be written to"
+    except OSError:
+        return os.pread(memory, 999, 0).decode()
+
+def boxd(channel, environment, cwd, memory):
     while True:
         data, rights, _, _ = channel.recvmsg(9, 99)
         if not data:
@@ -59,7 +68,8 @@ def boxd(channel, environment, cwd):
                 asked = connection.recv(99)
                 if asked == b"die":
                     os._exit(1)
-                answer = [os.getpid(), environment["WORD"], cwd, sorted(map(int, os.listdir("/proc/self/fd"))), os.getuid()]
+                files = sorted(map(int, os.listdir("/proc/self/fd")))
+                answer = [os.getpid(), environment["WORD"], cwd, files, os.getuid(), counts(memory)]
                 connection.sendall(repr(answer).encode())
 
 main(boxd)
@@ -83,9 +93,10 @@ async def test_boxd_is_inside_when_it_is_first_asked_for(tmp_path: Path, served:
         bench.container(env={"WORD": "here"}, cwd="/tmp", user="user", served=served) as container,
     ):
         first = await ask(container, b"?")
-        pid, word, cwd, files, uid = literal_eval(first.decode())
+        pid, word, cwd, files, uid, counted = literal_eval(first.decode())
         assert (word, cwd, uid) == ("here", "/tmp", 1000)
-        assert len(files) <= 6  # stdio, its channel, the connection, and the listing itself
+        assert len(files) <= 7  # stdio, its channel, the count of memory, the connection, and the listing itself
+        assert counted == "" or "oom_kill " in counted
         assert await ask(container, b"?") == first
         assert (
             await script_in(container, f"cat /proc/{pid}/environ /proc/{pid}/mem 2>/dev/null | wc -c")

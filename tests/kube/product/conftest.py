@@ -13,7 +13,13 @@ from support import kube_server
 from support.kube_process import Controller, controller
 from support.kube_stage import Stage, User, a_stage, a_user
 
-pytest.register_assert_rewrite("support.agent_sandbox_sdk")
+pytest.register_assert_rewrite(
+    "support.agent_sandbox_sdk",
+    "support.upstream_claims",
+    "support.upstream_parts",
+    "support.upstream_pools",
+    "support.upstream_sandboxes",
+)
 
 
 @pytest.fixture(scope="package")

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from sandpool.boxd.processes.memory import MemoryKills
 from sandpool.boxd.processes.output import Output
 from sandpool.boxd.processes.spawn import Spawned, resize
 from sandpool.boxd.processes.spec import Size, Spec
@@ -21,6 +22,7 @@ from sandpool.wire.frames import Kind
 _PIECE = 64 * 1024
 MOST_WRITERS = 256
 LONGEST_NAME = 64
+KILLED = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,15 @@ class Exit:
     code: int  # 128 + the signal, when a signal ended it
     signal: int = 0
     timed_out: bool = False
+    out_of_memory: bool = False
 
     def value(self) -> dict[str, Any]:
-        return {"code": self.code, "signal": self.signal, "timedOut": self.timed_out}
+        told = {"code": self.code, "signal": self.signal, "timedOut": self.timed_out}
+        return {**told, "outOfMemory": True} if self.out_of_memory else told
 
 
 class Process:
-    def __init__(self, id: str, spec: Spec, spawned: Spawned) -> None:
+    def __init__(self, id: str, spec: Spec, spawned: Spawned, kills: MemoryKills) -> None:
         self.id = id
         self.spec = spec
         self.pid = spawned.pid
@@ -53,6 +57,9 @@ class Process:
         self._feeding = asyncio.Lock()
         self._timed_out = False
         self._waited_for = False  # its number may be another process's
+        self._killed = False  # by whoever asked us for it
+        self._kills = kills
+        self._kills_before = kills.mark()
         self._deadline: asyncio.TimerHandle | None = None
         self._read_on()
         self._await_end()
@@ -128,7 +135,11 @@ class Process:
         status = self._spawned.wait()
         self._waited_for = True
         number = -status if status < 0 else 0
-        end = Exit(128 + number if number else status, number, self._timed_out)
+        code = 128 + number if number else status
+        # A shell whose command was killed ends with the same code, by itself.
+        by_us = self._killed or self._timed_out
+        oom = code == KILLED and not by_us and self._kills.ended(self._kills_before)
+        end = Exit(code, number, self._timed_out, oom)
         task = asyncio.get_running_loop().create_task(self._finish(end))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -147,6 +158,7 @@ class Process:
 
     def signal(self, number: int) -> None:
         """To the process and everything in its group, whether or not the process itself has ended."""
+        self._killed = self._killed or number == signal.SIGKILL
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 

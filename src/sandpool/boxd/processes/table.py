@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from sandpool.boxd.processes.memory import MemoryKills
 from sandpool.boxd.processes.process import Process
 from sandpool.boxd.processes.spawn import spawn
 from sandpool.boxd.processes.spec import Spec
@@ -19,10 +20,13 @@ MOST_ENDED = 256
 
 
 class Table:
-    def __init__(self, environment: Mapping[str, str], place: Callable[[str], str | int]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], place: Callable[[str], str | int], kills: MemoryKills | None = None
+    ) -> None:
         """`place` turns a wished working folder into one that may be used: a path, or an open folder that is then ours."""
         self._environment = environment
         self._place = place
+        self._kills = kills or MemoryKills()
         self._processes: dict[str, Process] = {}
         self._ended: dict[str, None] = {}  # oldest first
         # Another boxd of the same sandbox, before a restart or after it, has other ids: nobody comes back to the wrong process.
@@ -43,7 +47,7 @@ class Table:
         finally:
             if isinstance(place, int):
                 os.close(place)
-        process = Process(id, spec, spawned)
+        process = Process(id, spec, spawned, self._kills)
         self._processes[process.id] = process
         process.ended.add_done_callback(lambda _: self._note_end(process))
         if spec.stdin is not None:

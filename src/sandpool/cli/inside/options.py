@@ -99,6 +99,8 @@ class Running:
         if end.timed_out:
             print(f"sandpool: it took longer than --time-limit {self.limit:g}s and was ended", file=sys.stderr)
             return OUTLASTED
+        if end.out_of_memory:
+            print("sandpool: the sandbox's memory was used up, so the command was ended", file=sys.stderr)
         return end.code
 
 

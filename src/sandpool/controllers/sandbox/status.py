@@ -3,6 +3,9 @@
 Ready is a fact about the pod, its address and its Service: trouble of ours never takes it away. Trouble is told in the
 condition Healthy (False while there is some, absent otherwise) and, where Ready is False anyway, as its reason. What keeps a
 pod from starting is told in Healthy, too, so that whoever waits for the sandbox can tell it from a start that takes its time.
+
+Messages that begin with "Pod" or "Sandbox", without an article, are those of other implementations: clients compare them
+(docs/reference/compatibility.md), so they do not change.
 """
 
 from __future__ import annotations
@@ -81,10 +84,9 @@ def status_of(view: SandboxView, trouble: Trouble, options: Options, now: dateti
 
 def expired_status(sandbox: Sandbox, trouble: Trouble, now: datetime) -> SandboxStatus:
     """Nothing but conditions is left. How the work ended, and whether it was suspended, stays as it was."""
-    message = "The sandbox reached spec.shutdownTime"
     verdicts = {
         Type.POD_SCHEDULED: None,
-        Type.READY: Verdict(Truth.FALSE, Reason.SANDBOX_EXPIRED, message),
+        Type.READY: Verdict(Truth.FALSE, Reason.SANDBOX_EXPIRED, "Sandbox has expired"),
         Type.HEALTHY: _healthy(trouble),
         Type.POD_UP_TO_DATE: None,
     }
@@ -171,15 +173,15 @@ def _says(said: Condition, verdict: Verdict, generation: int) -> bool:
 
 def _suspended(view: SandboxView, trouble: Trouble) -> Verdict:
     if not view.sandbox.spec.suspended:
-        return Verdict(Truth.FALSE, Reason.NOT_SUSPENDED, "The sandbox is meant to run")
+        return Verdict(Truth.FALSE, Reason.NOT_SUSPENDED, "Sandbox is not suspended")
     if view.owned:
-        return Verdict(Truth.FALSE, Reason.POD_TERMINATING, "The pod is going away")
+        return Verdict(Truth.FALSE, Reason.POD_TERMINATING, "Pod is terminating. Sandbox is suspending")
     if trouble.pod_unknown and view.pod is None:
         return Verdict(Truth.UNKNOWN, Reason.POD_STATE_UNKNOWN, "It is not known whether a pod is there")
     if view.pod is not None:
-        message = f"Pod {view.pod.metadata.name} does not belong to this sandbox and is left alone"
+        message = "Refused to delete pod because it is not owned by this sandbox"
         return Verdict(Truth.FALSE, Reason.POD_NOT_OWNED, message)
-    return Verdict(Truth.TRUE, Reason.POD_TERMINATED, "The pod is gone")
+    return Verdict(Truth.TRUE, Reason.POD_TERMINATED, "Pod has been terminated. Sandbox is suspended")
 
 
 def _finished(view: SandboxView, pod: Pod | None) -> Verdict | None:
@@ -247,7 +249,7 @@ def _fact(view: SandboxView, finished: Verdict | None) -> Verdict:
     pod = view.own_pod
     if view.sandbox.spec.suspended:
         pending = view.owned or view.pod is not None
-        message = "The sandbox is being suspended" if pending else "The sandbox is suspended"
+        message = "Sandbox is suspending" if pending else "Sandbox is suspended"
         return Verdict(Truth.FALSE, Reason.SANDBOX_SUSPENDED, message)
     if view.ambiguous:
         message = (
@@ -275,7 +277,7 @@ def _pod_ready(view: SandboxView, pod: Pod | None) -> tuple[bool, str]:
         return False, "The pod is going away"
     running = pod.status.phase == Phase.RUNNING
     if running and pod.ready:
-        return (True, "The pod is ready") if pod.ips else (False, "The pod is ready but has no address")
+        return (True, "Pod is Ready") if pod.ips else (False, "Pod is Ready but has no podIPs yet")
     held_up = f" ({pod.held_up})" if pod.held_up else ""
     if not running:
         return False, f"The pod's phase is {pod.status.phase or Phase.PENDING}{held_up}"
@@ -287,4 +289,4 @@ def _service_ready(view: SandboxView) -> tuple[bool, str]:
     wanted = view.sandbox.spec.service
     if wanted is False or (wanted is None and not there):
         return True, ""
-    return there, "the Service exists" if there else "the Service does not exist"
+    return there, "Service Exists" if there else "Service does not exist"

@@ -79,11 +79,14 @@ class Objects:
         new_uid: Callable[[], str],
         new_suffix: Callable[[], str] = random_suffix,
         limits: HoldingLimits = HoldingLimits(),
+        storage_class: str = "",
     ) -> None:
+        """`storage_class`: of claims for storage that name none; empty: they stay without."""
         self._store = store
         self._now = now
         self._new_uid = new_uid
         self._new_suffix = new_suffix
+        self._storage_class = storage_class
         self._namespaces = Namespaces(store)
         self._placing = Placing(store)
         self.holdings = Holdings(store, limits, now)
@@ -200,6 +203,10 @@ class Objects:
         stamp(strategy_of(resource), document["metadata"], uid=self._new_uid(), now=now)
         if resource.kind == "Pod":
             document = self._placing.place(document, now)
+        elif self._storage_class and resource is kinds.PERSISTENT_VOLUME_CLAIMS:
+            spec = document["spec"]
+            if spec.get("storageClassName") is None:  # an empty one says: of no class
+                document["spec"] = {**spec, "storageClassName": self._storage_class}
         return document, admitted.warnings + settle_owners(document["metadata"])
 
     # Changing.

@@ -17,7 +17,8 @@ from sandpool.sdk._async.exchange import Body
 from sandpool.sdk._async.http import Answer, Headers, Http, RefusedUpgrade, Response
 from sandpool.sdk._async.line import Line
 from sandpool.sdk._async.websocket import WebSocket
-from sandpool.sdk.errors import Released
+from sandpool.sdk.errors import Released, SandboxError
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.refusals import refusal
 from sandpool.wire.headers import NAMESPACE, PORT, SANDBOX, UID
 
@@ -39,6 +40,12 @@ class Way(Protocol):
         ...
 
 
+class Explaining(Protocol):
+    """Whoever can find out more about an error: what has become of the sandbox."""
+
+    async def explained(self, error: SandboxError, ran: Ran) -> SandboxError: ...
+
+
 class DataPlane:
     def __init__(self, way: Way, namespace: str, sandbox: str, uid: str = "") -> None:
         self.namespace = namespace
@@ -46,6 +53,11 @@ class DataPlane:
         self.uid = uid
         self._way = way
         self._shut = ""
+        self._fate: Explaining | None = None
+
+    def ask(self, fate: Explaining) -> None:
+        """When something fails, from now on."""
+        self._fate = fate
 
     def shut(self, why: str) -> None:
         """From now on every request is refused with Released."""
@@ -55,6 +67,15 @@ class DataPlane:
         if self._shut:
             raise Released(self._shut)
         return await self._way.router(), await self._way.bearer()
+
+    async def explained(self, error: SandboxError, ran: Ran = UNHEARD) -> SandboxError:
+        """The error that says what has happened to the sandbox, if that is why; `ran` is what it is about."""
+        if self._fate is None or self._shut:
+            return error
+        return await self._fate.explained(error, ran)
+
+    async def _refused(self, status: int, body: bytes) -> SandboxError:
+        return await self.explained(refusal(status, body, str(self)))
 
     def __str__(self) -> str:
         return f"sandbox {self.namespace}/{self.sandbox}"
@@ -84,7 +105,7 @@ class DataPlane:
             proof = await self._way.bearer()
             response = await http.request(method, path, (*self.headers(), *proof, *headers), body, timeout, limit)
         if not response.ok:
-            raise refusal(response.status, response.body, str(self))
+            raise await self._refused(response.status, response.body)
         return response
 
     @asynccontextmanager
@@ -102,7 +123,7 @@ class DataPlane:
                 opened = http.stream(method, path, (*self.headers(), *proof, *headers), body, timeout)
                 answer = await stack.enter_async_context(opened)
             if not answer.ok:
-                raise refusal(answer.status, await answer.beginning(), str(self))
+                raise await self._refused(answer.status, await answer.beginning())
             yield answer
 
     @asynccontextmanager
@@ -114,7 +135,7 @@ class DataPlane:
             async with http.websocket(path, (*self.headers(), *proof, *headers), timeout) as socket:
                 yield socket
         except RefusedUpgrade as refused:
-            raise refusal(refused.response.status, refused.response.body, str(self)) from None
+            raise await self._refused(refused.response.status, refused.response.body) from None
 
     @asynccontextmanager
     async def upgrade(
@@ -126,7 +147,7 @@ class DataPlane:
             async with http.upgrade(path, protocol, (*self.headers(), *proof, *headers), timeout) as (line, first):
                 yield line, first
         except RefusedUpgrade as refused:
-            raise refusal(refused.response.status, refused.response.body, str(self)) from None
+            raise await self._refused(refused.response.status, refused.response.body) from None
 
     async def port_url(self, path: str, wish: Mapping[str, object]) -> str:
         """The address of a port, which the router signs."""
@@ -134,7 +155,7 @@ class DataPlane:
         body = json.dumps(wish).encode()
         response = await http.request("POST", path, (*proof, ("Content-Type", "application/json")), body, 30.0)
         if response.status >= 400:
-            raise refusal(response.status, response.body, str(self))
+            raise await self._refused(response.status, response.body)
         answer = response.json()
         if not isinstance(answer, dict) or not isinstance(answer.get("url"), str):
             raise Unreadable(f"{self}: the router gave no address for the port; upgrade it")

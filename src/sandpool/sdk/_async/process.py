@@ -17,7 +17,16 @@ from sandpool.sdk._async.sources import plain
 from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandTimeout, RouterError, SandboxError, TimedOut
+from sandpool.sdk.errors import (
+    CommandError,
+    CommandTimeout,
+    NotReady,
+    ProcessNotFound,
+    RouterError,
+    SandboxError,
+    TimedOut,
+)
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.outcome import checked, command_error
 from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Exit, Output, ProcessInfo, Result
 from sandpool.wire.paths import PROCESSES
@@ -57,6 +66,8 @@ class AsyncInput:
             try:
                 await self._process._tell(what, body, timeout=None)
                 return
+            except CommandError:
+                raise
             except Unreachable as error:
                 await patience.after(error)
 
@@ -78,6 +89,7 @@ class AsyncProcess:
         self.stdin = AsyncInput(self)
         self._plane = plane
         self._exit = info.exit
+        self._ran = Ran(info.id, info.started or UNHEARD.started)
         self._follower = Follower(self._name, self._open, position)
 
     @property
@@ -100,8 +112,8 @@ class AsyncProcess:
         """The next piece of its output; None when it has ended and all was read. TimedOut if none comes in time."""
         try:
             return await self._follower.next(timeout)
-        except RouterError as error:
-            raise command_error(error, process=True) from None
+        except (RouterError, NotReady) as error:
+            raise await self._failed(error) from None
         except TimedOut:
             if timeout is None:  # not its silence: the connection
                 raise
@@ -136,7 +148,7 @@ class AsyncProcess:
         end = self._follower.exit
         assert end is not None
         out, err = kept["stdout"].done(), kept["stderr"].done()
-        result = Result(self.command, end.code, out, err, end.signal, end.timed_out, lost)
+        result = Result(self.command, end.code, out, err, end.signal, end.timed_out, lost, end.out_of_memory)
         return checked(result, str(self._plane)) if check else result
 
     # How it ends
@@ -159,6 +171,8 @@ class AsyncProcess:
             try:
                 self._exit = (await self._look(f"?wait={max(0, int(seconds * 1000))}")).exit
                 patience.progressed()
+            except CommandError:
+                raise
             except Unreachable as error:
                 await patience.after(error)
             if seconds <= 0 and self._exit is None:
@@ -189,7 +203,7 @@ class AsyncProcess:
             await self._plane.request("DELETE", self._path(), timeout=ANSWER)
         except RouterError as error:
             if error.status != 404:
-                raise command_error(error, process=True) from None
+                raise await self._failed(error) from None
 
     async def close(self) -> None:
         """Lets go of the connection; the process goes on."""
@@ -218,12 +232,20 @@ class AsyncProcess:
     async def _look(self, query: str) -> ProcessInfo:
         try:
             answer = await self._plane.request("GET", self._path() + query, timeout=ANSWER)
-        except RouterError as error:
-            raise command_error(error, process=True) from None
+        except (RouterError, NotReady) as error:
+            raise await self._failed(error) from None
         return ProcessInfo.of(answer.json())
 
     async def _tell(self, what: str, body: bytes = b"", timeout: float | None = ANSWER) -> None:
         try:
             await self._plane.request("POST", self._path(what), body=body, timeout=timeout)
-        except RouterError as error:
-            raise command_error(error, process=True) from None
+        except (RouterError, NotReady) as error:
+            raise await self._failed(error) from None
+
+    async def _failed(self, error: RouterError | NotReady) -> SandboxError:
+        """ProcessLost if the sandbox was started again since, whatever was heard of it."""
+        if isinstance(error, RouterError):
+            return await self._plane.explained(command_error(error, process=True), self._ran)
+        unknown = ProcessNotFound(f"{self._name}: {error}")
+        found = await self._plane.explained(unknown, self._ran)
+        return error if found is unknown else found

@@ -60,10 +60,11 @@ class AsyncCommands:
         sandbox's environment; `stdin` is bytes, text, an open file or an iterator of bytes, of any size.
 
         After `timeout` seconds the command is ended with all that it has started: the result has `timed_out` set and what was
-        said until then. With `check`, CommandTimeout is raised instead, and CommandFailed for any exit code but 0. A list whose
-        program the sandbox does not have raises CommandNotFound; text does so with `check`. Of each of stdout and stderr at
-        most `max_output` bytes are kept: the beginning and the end. A child that the command leaves in the background is not
-        waited for. If the connection is lost, the command ends, and CommandLost is raised.
+        said until then. With `check`, CommandTimeout is raised instead, CommandFailed for any exit code but 0, and OutOfMemory
+        if the sandbox's memory was used up. A list whose program the sandbox does not have raises CommandNotFound; text does so
+        with `check`. Of each of stdout and stderr at most `max_output` bytes are kept: the beginning and the end. A child that
+        the command leaves in the background is not waited for. If the connection is lost, the command ends, and CommandLost is
+        raised; if that is because the sandbox ended, SandboxRestarted, SandboxReplaced or SandboxGone says so.
         """
         if max_output < 2:
             raise ValueError(f"max_output is {max_output}; give at least 2 bytes")
@@ -74,7 +75,7 @@ class AsyncCommands:
         end = stream.exit
         assert end is not None
         out, err = kept["stdout"].done(), kept["stderr"].done()
-        result = Result(stream.command, end.code, out, err, end.signal, end.timed_out)
+        result = Result(stream.command, end.code, out, err, end.signal, end.timed_out, out_of_memory=end.out_of_memory)
         return checked(result, str(self._plane)) if check else result
 
     def stream(
@@ -104,9 +105,9 @@ class AsyncCommands:
                 fed = {**spec, "stdin": True}
                 return await FedLink.open(self._plane, f"{PROCESSES}/start", fed, pieces_of(stdin, PIECE))
             except RouterError as error:
-                raise command_error(error) from None
+                raise await self._plane.explained(command_error(error)) from None
 
-        return AsyncStream(named(command), str(self._plane), opening, timeout)
+        return AsyncStream(named(command), str(self._plane), opening, self._plane.explained, timeout)
 
     async def start(
         self,
@@ -172,5 +173,5 @@ class AsyncCommands:
         try:
             answer = await self._plane.request(method, path, headers, body, timeout=ANSWER, limit=limit)
         except RouterError as error:
-            raise command_error(error, process=method == "GET") from None
+            raise await self._plane.explained(command_error(error, process=method == "GET")) from None
         return read_object(answer.body)

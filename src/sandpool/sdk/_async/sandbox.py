@@ -16,6 +16,7 @@ from sandpool.sdk._async.claiming import Wish, give_back, obtain, wait_ready
 from sandpool.sdk._async.cluster import Cluster, Object
 from sandpool.sdk._async.connection import AsyncConnection
 from sandpool.sdk._async.data_plane import DataPlane
+from sandpool.sdk._async.fate import Fate
 from sandpool.sdk._async.files import AsyncFiles
 from sandpool.sdk._async.lending import Loan, borrow
 from sandpool.sdk._async.processes import AsyncCommands
@@ -58,7 +59,9 @@ class AsyncSandbox(AsyncCommands):
         self._ended = ""
         self._claim = claim
         self._env = dict(env)
-        self._plane = DataPlane(connection, self.namespace, self.sandbox)
+        self._plane = DataPlane(connection, self.namespace, sandbox_name(claim))
+        self._fate = Fate(connection.cluster, self._plane, claim)
+        self._plane.ask(self._fate)
         self.files = AsyncFiles(self._plane)
 
     @classmethod
@@ -148,12 +151,13 @@ class AsyncSandbox(AsyncCommands):
 
     @property
     def sandbox(self) -> str:
-        """Name of the Sandbox that was handed out."""
-        return sandbox_name(self._claim)
+        """Name of the Sandbox to which this handle leads. If somebody deletes it, the claim gets another one; the call that finds
+        that out raises SandboxReplaced, and the handle leads to the new one."""
+        return self._plane.sandbox
 
     async def info(self) -> SandboxInfo:
-        """How it is now. SandboxGone if the claim has ended."""
-        return info_of(await self._refresh())
+        """How it is now, with how often it was started again and why. SandboxGone if the claim has ended."""
+        return await self._fate.counted(info_of(await self._refresh()))
 
     async def release(self) -> None:
         """Gives the sandbox back: it ends, with everything in it. Once more does nothing, unless it failed."""
@@ -273,7 +277,9 @@ class AsyncSandbox(AsyncCommands):
             wish = Wish(body, where, chosen, pool, request, timeout)
             claim = await obtain(used.cluster, wish, used.news(where))
             box = cls(loan, claim, env=env, owned=True)
-            if name:  # a name that somebody chose may be used again, so the sandbox is remembered by more than its name
+            if name or box.sandbox == chosen:
+                # A name that somebody chose may be used again, and a sandbox that was started for the claim has the claim's, as would
+                # the next one: so it is remembered by more than its name.
                 await box._identify_or_release()
             return box
         except BaseException:
@@ -341,7 +347,10 @@ class AsyncSandbox(AsyncCommands):
         self._check_open()
         if not self._plane.uid:
             await self._identify()
-        await steer(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
+        try:
+            await steer(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
+        except SandboxGone as error:
+            raise await self._plane.explained(error) from None
 
     def _check_open(self) -> None:
         if self._ended:

@@ -8,9 +8,11 @@ from typing import Self
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._async.links import Link
+from sandpool.sdk.answers import understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandLost
+from sandpool.sdk.errors import CommandLost, SandboxError
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.outcome import refused
 from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
@@ -32,6 +34,7 @@ class AsyncStream:
         command: str | tuple[str, ...],
         sandbox: str,
         opening: Callable[[], Awaitable[Link]],
+        explained: Callable[[SandboxError, Ran], Awaitable[SandboxError]],
         timeout: float | None = None,
     ) -> None:
         self.command = command
@@ -39,6 +42,8 @@ class AsyncStream:
         self.process_id = ""
         self._sandbox = sandbox
         self._opening = opening
+        self._explained = explained
+        self._ran = UNHEARD
         self._deadline = after(None if timeout is None else timeout + GRACE)
         self._link: Link | None = None
         self._closed = False
@@ -74,19 +79,21 @@ class AsyncStream:
                 )
             except Unreachable as error:
                 await self.close()
-                raise self._lost(str(error)) from error
+                raise await self._lost(str(error)) from error
             except BaseException:  # a half-read frame cannot be gone on with
                 await self.close()
                 raise
             if frame is None:
                 await self.close()
-                raise self._lost("the connection ended early")
+                raise await self._lost("the connection ended early")
             if frame.kind in (Kind.STDOUT, Kind.STDERR):
                 output = Output("stdout" if frame.kind is Kind.STDOUT else "stderr", frame.data, self._position)
                 self._position += len(frame.data)
                 return output
             if frame.kind is Kind.STARTED:
                 self.process_id = str(frame.value.get("id", ""))
+                with understood():
+                    self._ran = Ran(self.process_id, float(frame.value.get("started", UNHEARD.started)))
             elif frame.kind is Kind.ERROR:
                 await self.close()
                 said = printable(str(frame.value.get("message", "refused")))
@@ -116,8 +123,9 @@ class AsyncStream:
             self._link = await self._opening()
         return self._link
 
-    def _lost(self, why: str) -> CommandLost:
-        return CommandLost(
+    async def _lost(self, why: str) -> SandboxError:
+        error = CommandLost(
             f"{self._sandbox}: the connection was lost while {shown(self.command)!r} ran, which ended it ({why}); "
             "start it with `start` to let it survive that"
         )
+        return await self._explained(error, self._ran)

@@ -19,7 +19,8 @@ from sandpool.sdk._sync.exchange import Body
 from sandpool.sdk._sync.http import Answer, Headers, Http, RefusedUpgrade, Response
 from sandpool.sdk._sync.line import Line
 from sandpool.sdk._sync.websocket import WebSocket
-from sandpool.sdk.errors import Released
+from sandpool.sdk.errors import Released, SandboxError
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.refusals import refusal
 from sandpool.wire.headers import NAMESPACE, PORT, SANDBOX, UID
 
@@ -41,6 +42,12 @@ class Way(Protocol):
         ...
 
 
+class Explaining(Protocol):
+    """Whoever can find out more about an error: what has become of the sandbox."""
+
+    def explained(self, error: SandboxError, ran: Ran) -> SandboxError: ...
+
+
 class DataPlane:
     def __init__(self, way: Way, namespace: str, sandbox: str, uid: str = "") -> None:
         self.namespace = namespace
@@ -48,6 +55,11 @@ class DataPlane:
         self.uid = uid
         self._way = way
         self._shut = ""
+        self._fate: Explaining | None = None
+
+    def ask(self, fate: Explaining) -> None:
+        """When something fails, from now on."""
+        self._fate = fate
 
     def shut(self, why: str) -> None:
         """From now on every request is refused with Released."""
@@ -57,6 +69,15 @@ class DataPlane:
         if self._shut:
             raise Released(self._shut)
         return self._way.router(), self._way.bearer()
+
+    def explained(self, error: SandboxError, ran: Ran = UNHEARD) -> SandboxError:
+        """The error that says what has happened to the sandbox, if that is why; `ran` is what it is about."""
+        if self._fate is None or self._shut:
+            return error
+        return self._fate.explained(error, ran)
+
+    def _refused(self, status: int, body: bytes) -> SandboxError:
+        return self.explained(refusal(status, body, str(self)))
 
     def __str__(self) -> str:
         return f"sandbox {self.namespace}/{self.sandbox}"
@@ -86,7 +107,7 @@ class DataPlane:
             proof = self._way.bearer()
             response = http.request(method, path, (*self.headers(), *proof, *headers), body, timeout, limit)
         if not response.ok:
-            raise refusal(response.status, response.body, str(self))
+            raise self._refused(response.status, response.body)
         return response
 
     @contextmanager
@@ -104,7 +125,7 @@ class DataPlane:
                 opened = http.stream(method, path, (*self.headers(), *proof, *headers), body, timeout)
                 answer = stack.enter_context(opened)
             if not answer.ok:
-                raise refusal(answer.status, answer.beginning(), str(self))
+                raise self._refused(answer.status, answer.beginning())
             yield answer
 
     @contextmanager
@@ -114,7 +135,7 @@ class DataPlane:
             with http.websocket(path, (*self.headers(), *proof, *headers), timeout) as socket:
                 yield socket
         except RefusedUpgrade as refused:
-            raise refusal(refused.response.status, refused.response.body, str(self)) from None
+            raise self._refused(refused.response.status, refused.response.body) from None
 
     @contextmanager
     def upgrade(
@@ -126,7 +147,7 @@ class DataPlane:
             with http.upgrade(path, protocol, (*self.headers(), *proof, *headers), timeout) as (line, first):
                 yield line, first
         except RefusedUpgrade as refused:
-            raise refusal(refused.response.status, refused.response.body, str(self)) from None
+            raise self._refused(refused.response.status, refused.response.body) from None
 
     def port_url(self, path: str, wish: Mapping[str, object]) -> str:
         """The address of a port, which the router signs."""
@@ -134,7 +155,7 @@ class DataPlane:
         body = json.dumps(wish).encode()
         response = http.request("POST", path, (*proof, ("Content-Type", "application/json")), body, 30.0)
         if response.status >= 400:
-            raise refusal(response.status, response.body, str(self))
+            raise self._refused(response.status, response.body)
         answer = response.json()
         if not isinstance(answer, dict) or not isinstance(answer.get("url"), str):
             raise Unreadable(f"{self}: the router gave no address for the port; upgrade it")

@@ -19,7 +19,16 @@ from sandpool.sdk._sync.sources import plain
 from sandpool.sdk.capture import Capture
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandTimeout, RouterError, SandboxError, TimedOut
+from sandpool.sdk.errors import (
+    CommandError,
+    CommandTimeout,
+    NotReady,
+    ProcessNotFound,
+    RouterError,
+    SandboxError,
+    TimedOut,
+)
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.outcome import checked, command_error
 from sandpool.sdk.values import DEFAULT_MAX_OUTPUT, Exit, Output, ProcessInfo, Result
 from sandpool.wire.paths import PROCESSES
@@ -59,6 +68,8 @@ class Input:
             try:
                 self._process._tell(what, body, timeout=None)
                 return
+            except CommandError:
+                raise
             except Unreachable as error:
                 patience.after(error)
 
@@ -80,6 +91,7 @@ class Process:
         self.stdin = Input(self)
         self._plane = plane
         self._exit = info.exit
+        self._ran = Ran(info.id, info.started or UNHEARD.started)
         self._follower = Follower(self._name, self._open, position)
 
     @property
@@ -102,8 +114,8 @@ class Process:
         """The next piece of its output; None when it has ended and all was read. TimedOut if none comes in time."""
         try:
             return self._follower.next(timeout)
-        except RouterError as error:
-            raise command_error(error, process=True) from None
+        except (RouterError, NotReady) as error:
+            raise self._failed(error) from None
         except TimedOut:
             if timeout is None:  # not its silence: the connection
                 raise
@@ -138,7 +150,7 @@ class Process:
         end = self._follower.exit
         assert end is not None
         out, err = kept["stdout"].done(), kept["stderr"].done()
-        result = Result(self.command, end.code, out, err, end.signal, end.timed_out, lost)
+        result = Result(self.command, end.code, out, err, end.signal, end.timed_out, lost, end.out_of_memory)
         return checked(result, str(self._plane)) if check else result
 
         # How it ends
@@ -161,6 +173,8 @@ class Process:
             try:
                 self._exit = (self._look(f"?wait={max(0, int(seconds * 1000))}")).exit
                 patience.progressed()
+            except CommandError:
+                raise
             except Unreachable as error:
                 patience.after(error)
             if seconds <= 0 and self._exit is None:
@@ -191,7 +205,7 @@ class Process:
             self._plane.request("DELETE", self._path(), timeout=ANSWER)
         except RouterError as error:
             if error.status != 404:
-                raise command_error(error, process=True) from None
+                raise self._failed(error) from None
 
     def close(self) -> None:
         """Lets go of the connection; the process goes on."""
@@ -220,12 +234,20 @@ class Process:
     def _look(self, query: str) -> ProcessInfo:
         try:
             answer = self._plane.request("GET", self._path() + query, timeout=ANSWER)
-        except RouterError as error:
-            raise command_error(error, process=True) from None
+        except (RouterError, NotReady) as error:
+            raise self._failed(error) from None
         return ProcessInfo.of(answer.json())
 
     def _tell(self, what: str, body: bytes = b"", timeout: float | None = ANSWER) -> None:
         try:
             self._plane.request("POST", self._path(what), body=body, timeout=timeout)
-        except RouterError as error:
-            raise command_error(error, process=True) from None
+        except (RouterError, NotReady) as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: RouterError | NotReady) -> SandboxError:
+        """ProcessLost if the sandbox was started again since, whatever was heard of it."""
+        if isinstance(error, RouterError):
+            return self._plane.explained(command_error(error, process=True), self._ran)
+        unknown = ProcessNotFound(f"{self._name}: {error}")
+        found = self._plane.explained(unknown, self._ran)
+        return error if found is unknown else found

@@ -18,6 +18,7 @@ from sandpool.sdk._sync.claiming import Wish, give_back, obtain, wait_ready
 from sandpool.sdk._sync.cluster import Cluster, Object
 from sandpool.sdk._sync.connection import Connection
 from sandpool.sdk._sync.data_plane import DataPlane
+from sandpool.sdk._sync.fate import Fate
 from sandpool.sdk._sync.files import Files
 from sandpool.sdk._sync.lending import Loan, borrow
 from sandpool.sdk._sync.processes import Commands
@@ -59,7 +60,9 @@ class Sandbox(Commands):
         self._ended = ""
         self._claim = claim
         self._env = dict(env)
-        self._plane = DataPlane(connection, self.namespace, self.sandbox)
+        self._plane = DataPlane(connection, self.namespace, sandbox_name(claim))
+        self._fate = Fate(connection.cluster, self._plane, claim)
+        self._plane.ask(self._fate)
         self.files = Files(self._plane)
 
     @classmethod
@@ -149,12 +152,13 @@ class Sandbox(Commands):
 
     @property
     def sandbox(self) -> str:
-        """Name of the Sandbox that was handed out."""
-        return sandbox_name(self._claim)
+        """Name of the Sandbox to which this handle leads. If somebody deletes it, the claim gets another one; the call that finds
+        that out raises SandboxReplaced, and the handle leads to the new one."""
+        return self._plane.sandbox
 
     def info(self) -> SandboxInfo:
-        """How it is now. SandboxGone if the claim has ended."""
-        return info_of(self._refresh())
+        """How it is now, with how often it was started again and why. SandboxGone if the claim has ended."""
+        return self._fate.counted(info_of(self._refresh()))
 
     def release(self) -> None:
         """Gives the sandbox back: it ends, with everything in it. Once more does nothing, unless it failed."""
@@ -274,7 +278,9 @@ class Sandbox(Commands):
             wish = Wish(body, where, chosen, pool, request, timeout)
             claim = obtain(used.cluster, wish, used.news(where))
             box = cls(loan, claim, env=env, owned=True)
-            if name:  # a name that somebody chose may be used again, so the sandbox is remembered by more than its name
+            if name or box.sandbox == chosen:
+                # A name that somebody chose may be used again, and a sandbox that was started for the claim has the claim's, as would
+                # the next one: so it is remembered by more than its name.
                 box._identify_or_release()
             return box
         except BaseException:
@@ -342,7 +348,10 @@ class Sandbox(Commands):
         self._check_open()
         if not self._plane.uid:
             self._identify()
-        steer(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
+        try:
+            steer(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
+        except SandboxGone as error:
+            raise self._plane.explained(error) from None
 
     def _check_open(self) -> None:
         if self._ended:

@@ -10,9 +10,11 @@ from typing import Self
 
 from sandpool.kube.errors import Unreachable
 from sandpool.sdk._sync.links import Link
+from sandpool.sdk.answers import understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandLost
+from sandpool.sdk.errors import CommandLost, SandboxError
+from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.outcome import refused
 from sandpool.sdk.refusals import printable
 from sandpool.sdk.values import Exit, Output
@@ -34,6 +36,7 @@ class Stream:
         command: str | tuple[str, ...],
         sandbox: str,
         opening: Callable[[], Link],
+        explained: Callable[[SandboxError, Ran], SandboxError],
         timeout: float | None = None,
     ) -> None:
         self.command = command
@@ -41,6 +44,8 @@ class Stream:
         self.process_id = ""
         self._sandbox = sandbox
         self._opening = opening
+        self._explained = explained
+        self._ran = UNHEARD
         self._deadline = after(None if timeout is None else timeout + GRACE)
         self._link: Link | None = None
         self._closed = False
@@ -87,6 +92,8 @@ class Stream:
                 return output
             if frame.kind is Kind.STARTED:
                 self.process_id = str(frame.value.get("id", ""))
+                with understood():
+                    self._ran = Ran(self.process_id, float(frame.value.get("started", UNHEARD.started)))
             elif frame.kind is Kind.ERROR:
                 self.close()
                 said = printable(str(frame.value.get("message", "refused")))
@@ -116,8 +123,9 @@ class Stream:
             self._link = self._opening()
         return self._link
 
-    def _lost(self, why: str) -> CommandLost:
-        return CommandLost(
+    def _lost(self, why: str) -> SandboxError:
+        error = CommandLost(
             f"{self._sandbox}: the connection was lost while {shown(self.command)!r} ran, which ended it ({why}); "
             "start it with `start` to let it survive that"
         )
+        return self._explained(error, self._ran)

@@ -51,7 +51,7 @@ def test_without_pod_and_service_both_are_named() -> None:
 def test_a_service_alone_is_not_ready() -> None:
     status = verdict(sandbox(spec={"service": True}), service())
     assert said(status, "Ready") == NOT_READY
-    assert "Service exists" in message(status)
+    assert "Service Exists" in message(status)
 
 
 def test_a_pending_pod_is_told_by_its_phase() -> None:
@@ -85,7 +85,7 @@ def test_running_but_not_ready() -> None:
 def test_ready_without_address() -> None:
     status = verdict(sandbox(), pod(ips=()))
     assert said(status, "Ready") == NOT_READY
-    assert "no address" in message(status)
+    assert "no podIPs" in message(status)
 
 
 def test_ready_with_everything() -> None:

@@ -32,6 +32,15 @@ def join(paths: Sequence[str]) -> None:
             write(f"{path}/cgroup.procs", "0")
 
 
+def open_memory(paths: Sequence[str]) -> int | None:
+    """The file that counts the processes of these groups which ended for want of memory, open for reading; None if none does."""
+    for path in paths:
+        for name in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError):
+                return os.open(f"{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    return None
+
+
 def write(path: str, value: str, flags: int = 0) -> None:
     file = os.open(path, os.O_WRONLY | flags)
     try:

@@ -23,9 +23,9 @@ from sandpool.local.backends.namespaces.forked.frames import Message, Refused
 MAIN = 0  # the number of the container's own command; commands of exec count from 1
 MOST_ROUNDS = 100
 
-Boxd = Callable[[socket.socket, Mapping[str, str], str], object]
+Boxd = Callable[[socket.socket, Mapping[str, str], str, int | None], object]
 """Serves connections, which it receives as open files over this socket, until the socket ends; with the environment and the
-folder that commands get. Runs in a process of its own, in which no signal has a handler. All that it imports must have been
+folder that commands get, and with the file that counts what ended for want of memory, if there is one. Runs in a process of its own, in which no signal has a handler. All that it imports must have been
 imported before. Until the first connection comes it should do nothing: what it writes to is memory of its own."""
 
 
@@ -38,6 +38,7 @@ class Init:
     cwd: str
     boxd: Boxd | None
     expected: socket.socket | None = None  # for a boxd that is got ready before anybody asks for it
+    memory: int | None = None
     _tasks: dict[int, int] = field(default_factory=dict)  # pid by number
     _numbers: dict[int, int] = field(default_factory=dict)  # and the other way
     _boxd: socket.socket | None = None
@@ -212,10 +213,10 @@ class Init:
             try:
                 signal.set_wakeup_fd(-1)
                 kernel.default_signal(signal.SIGCHLD)
-                kernel.close_all_but({0, 1, 2, its.fileno()})
+                kernel.close_all_but({0, 1, 2, its.fileno(), *([] if self.memory is None else [self.memory])})
                 os.setsid()
                 gc.enable()
-                boxd(its, self.env, self.cwd)
+                boxd(its, self.env, self.cwd, self.memory)
             finally:
                 os._exit(0)
         its.close()

@@ -85,6 +85,7 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
     given = files[5:] if held is not None else files[4:]
     cgroup_files.make(order["own_cgroups"])
     cgroup_files.join(order["cgroups"])
+    memory = cgroup_files.open_memory(order["cgroups"]) if boxd is not None else None
     confine.prefer_for_oom(OOM_SCORE)
     ids = Ids(order["base"], user if order["ranged"] else 0)
     trees = volumes.take(held, order["mounts"]) if held is not None else {}
@@ -100,11 +101,12 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
     identity.enter(user, ranged=order["ranged"])
     who = identity.look_up(order["user"], order["groups"])
     identity.take(who, proc, ranged=order["ranged"])
-    kernel.close_all_but({0, 1, 2, sock.fileno(), proc, terminals, *given, *([] if channel is None else [channel])})
+    kept = [file for file in (channel, memory) if file is not None]
+    kernel.close_all_but({0, 1, 2, sock.fileno(), proc, terminals, *given, *kept})
     confine.confine(program)
     order["env"].setdefault("HOME", who.home)
     expected = None if channel is None else socket.socket(fileno=channel)
-    init = Init(sock, proc, terminals, order["env"], order["cwd"] or "/", boxd, expected)
+    init = Init(sock, proc, terminals, order["env"], order["cwd"] or "/", boxd, expected, memory)
     _run(init, sock, order, given)
 
 
