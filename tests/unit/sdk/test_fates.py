@@ -101,7 +101,7 @@ def test_the_end_for_want_of_memory_has_a_class() -> None:
     with pytest.raises(OutOfMemory, match="memory was used up") as caught:
         checked(result, "sandbox a/b")
     assert isinstance(caught.value, CommandFailed)
-    assert (caught.value.exit_code, caught.value.stdout) == (137, b"out")
+    assert (caught.value.exit_code, caught.value.stdout) == (137, "out")
     assert not Exit.of({"code": 137, "signal": 9}).out_of_memory
 
 
