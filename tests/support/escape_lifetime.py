@@ -9,7 +9,10 @@ import signal
 import subprocess
 import sys
 
-from sandpool.local.backends.base import Exit, Running, Started
+from sandpool.local.backends.base import Exit, Running, Started, VolumeMount
+from sandpool.local.errors import NodeError
+from sandpool.local.volumes.spec import Claim, EmptyDir, VolumeSpec
+from sandpool.model.metadata import Uid
 from support.escape_census import marked
 from support.escape_world import FOREVER, World
 
@@ -33,6 +36,7 @@ if "restless" in ways: start(LOOP)
 time.sleep(0.3)
 print("begun", flush=True)
 """
+OVER_SIZE = 8_000_000
 SAFE_WAYS = ("deaf", "session", "group", "stopped", "orphan")
 SIGNALS = """
 import os
@@ -142,7 +146,58 @@ async def the_bomb_is_ended_with_its_sandbox(world: World) -> None:
     assert not marked(mark)
 
 
+async def a_pod_that_is_over_keeps_only_its_logs(world: World) -> None:
+    """No quota counts it: whatever it filled, and whoever it left behind, is gone. What it said is still there to be read."""
+    mark, claim = f"{world.mark}-over", "claim-of-one-that-is-over"
+    sources = {"memory": EmptyDir(memory=True, size=32 << 20), "disk": EmptyDir(), "claim": Claim("team", "c", claim)}
+    mounts = {name: VolumeMount(name=name, mount_path=f"/mnt/{name}") for name in sources}
+    volumes = [VolumeSpec(name, source) for name, source in sources.items()]
+    program = f"""
+import os, subprocess, sys
+for place in ("/mnt/memory/x", "/mnt/disk/x", "/var/x", "/dev/termination-log"):
+    with open(place, "wb") as file: file.write(bytes({OVER_SIZE}))
+os.makedirs("/mnt/disk/closed/inner"); os.chmod("/mnt/disk/closed", 0)
+os.symlink("/", "/mnt/disk/link")
+with open("/mnt/claim/kept", "wb") as file: file.write(b"kept")
+subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 1000; :", {mark!r}], start_new_session=True)
+print("said", flush=True)
+"""
+    work = world.workload(("python3", "-c", program), mounts=mounts, volumes=volumes, message="/dev/termination-log")
+    async with world.pod(work) as uid:
+        ended = await world.until(uid, over)
+        assert ended is not None
+        assert isinstance(ended.containers[0].state, Exit)
+        assert ended.containers[0].state.code == 0
+        await world.backend.reclaim(work)
+        await world.until(uid, lambda seen: seen is not None and seen.reclaimed)
+        assert not (await world.backend.stats(uid)).memory_bytes
+        assert not marked(mark)
+        assert _on_disk(world, uid) < OVER_SIZE // 4
+        assert b"".join([text async for text in world.backend.logs(uid, "main")]) == b"said\n"
+        assert await _why_not_reached(world, uid) == "NotRunning"
+    assert claim in await world.volumes.claims()
+    await world.volumes.remove_claim(claim)
+
+
+async def _why_not_reached(world: World, uid: Uid) -> str:
+    try:
+        (await world.backend.dial(uid, 1)).close()
+    except NodeError as error:
+        return error.reason
+    return ""
+
+
+def _on_disk(world: World, uid: Uid) -> int:
+    """Bytes of everything that is named after the pod."""
+    total = 0
+    for folder, _, names in os.walk(world.folder / "data"):
+        for name in names if uid in folder else ():
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
 SCENARIOS = (
     nobody_outlives_the_sandbox, nobody_outlives_the_command, without_a_sandbox_they_do, signals_to_everybody, signals_to_init,
-    orphans_are_reaped, the_bomb_is_ended_with_its_sandbox,
+    orphans_are_reaped, the_bomb_is_ended_with_its_sandbox, a_pod_that_is_over_keeps_only_its_logs,
 )  # fmt: skip

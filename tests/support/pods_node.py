@@ -58,6 +58,7 @@ class PodsNode:
     heard: HeardEvents = field(default_factory=HeardEvents)
     network: QuietNetwork = field(default_factory=QuietNetwork)
     reserve: int | None = None  # bytes; None: nobody watches the disk
+    kept: float = 0.2  # seconds for which a new process keeps what the one before left
     task: asyncio.Task[None] | None = None
     watching: asyncio.Task[None] | None = None
     guard: DiskGuard | None = None
@@ -72,7 +73,7 @@ class PodsNode:
             self.network,
             clock,
             self.folder / "pods",
-            PodsOptions(first_retry=0.05, longest_retry=0.2, kept=0.2),
+            PodsOptions(first_retry=0.05, longest_retry=0.2, kept=self.kept),
         )
         if self.reserve is not None:
             self.guard = DiskGuard(self.folder, self.folder / "reserve", clock, self.reserve)

@@ -30,7 +30,7 @@ OFTEN = {
     "test_a_signal_is_told", "test_one_that_ignores_the_polite_signal_is_ended_by_force",
     "test_a_command_has_three_streams_and_an_exit_code", "test_a_cancelled_command_is_ended_with_its_children",
     "test_control_c_reaches_the_program_in_the_foreground", "test_a_container_may_have_a_terminal",
-    "test_a_port_inside_can_be_reached", "test_a_paused_pod_takes_no_commands",
+    "test_a_port_inside_can_be_reached", "test_a_paused_pod_takes_no_commands", "test_only_logs_are_left",
 }  # fmt: skip
 PROBES: dict[str, Probe] = {}  # found out once
 OPTIONS = PodsOptions(first_retry=0.05, first_pull_retry=0.05, longest_retry=0.2, kept=0.2)

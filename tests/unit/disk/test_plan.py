@@ -74,6 +74,15 @@ def test_under_pressure_the_furthest_above_its_request_goes_and_only_one_at_a_ti
     assert plan(large, view=LOW).evict == "large"
 
 
+def test_logs_of_pods_that_are_over_go_first() -> None:
+    large = replace(POD, uid=Uid("large"), used=9 * GIB, fresh=True)
+    logs = replace(POD, uid=Uid("logs"), slack=None, used=GIB // 10, over=True, fresh=True)
+    assert plan(large, logs, view=LOW).evict == "logs"
+    assert plan(large, replace(logs, leaving=True, going=True), view=LOW).evict is None
+    assert plan(large, replace(logs, leaving=True), view=LOW).evict == "large"
+    assert plan(large, replace(logs, used=RESERVE // 64 - 1), view=LOW).evict == "large"
+
+
 def test_who_takes_next_to_nothing_is_not_evicted_for_others() -> None:
     assert plan(replace(POD, used=RESERVE // 64 - 1, fresh=True), view=LOW) == Plan(wait=OFTEN)
 

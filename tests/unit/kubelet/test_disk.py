@@ -9,7 +9,7 @@ from sandpool.local.kubelet.bind import NodeFacts
 from sandpool.local.kubelet.news import PodEvent, published_news
 from sandpool.local.kubelet.node import node_status
 from sandpool.local.kubelet.options import KubeletOptions, Pace
-from sandpool.local.kubelet.plan import Plan, PodView, Publish, Start, plan_pod
+from sandpool.local.kubelet.plan import Plan, PodView, Publish, Reclaim, Start, plan_pod
 from sandpool.local.kubelet.pods import NODE_PODS, Json, NodePod
 from sandpool.local.kubelet.status import running
 from sandpool.model.codec import convert
@@ -52,7 +52,10 @@ def test_an_evicted_pod_has_failed_whatever_is_left_of_it() -> None:
 def test_it_is_not_started_again() -> None:
     over = pod({**runs().status, "phase": "Failed", "reason": "Evicted"})
     assert plan_pod(PodView(over, None, evicted=WHY), Pace(), NOW) == Plan()
-    assert plan_pod(PodView(over, None), Pace(), NOW) == Plan()
+    (step,) = plan_pod(
+        PodView(over, None), Pace(), NOW
+    ).steps  # by another process: what is left of it goes, nothing starts
+    assert isinstance(step, Reclaim)
 
 
 def test_under_pressure_a_pod_waits_and_says_so_once() -> None:

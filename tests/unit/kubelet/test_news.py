@@ -70,6 +70,11 @@ def test_an_end_that_leads_to_no_restart_is_no_back_off() -> None:
     assert started_news(one, seen(Started(NOW), 1), seen(Exit(1, NOW), 1), Pace()) == []
 
 
+def test_a_pod_that_was_over_before_a_restart_is_no_news() -> None:
+    killed = seen(Exit(137, NOW, reason="OOMKilled"))
+    assert started_news(pod(status={"phase": "Failed"}), None, killed, Pace()) == []
+
+
 def test_a_long_good_run_is_forgiven() -> None:
     end = Exit(1, NOW, NOW - timedelta(hours=1))
     assert started_news(pod(), seen(Started(NOW), 9), seen(end, 9), Pace()) == []

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, State, Waiting
 from sandpool.local.kubelet.bind import NodeFacts
 from sandpool.local.kubelet.containers import Trouble, read_back
 from sandpool.local.kubelet.options import Pace
-from sandpool.local.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Restart, Start, Stop, plan_pod
+from sandpool.local.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Reclaim, Restart, Start, Stop, plan_pod
 from sandpool.local.kubelet.pods import NODE_PODS, Json, NodePod
 from sandpool.local.kubelet.status import accepted, running
 from sandpool.model.codec import convert
@@ -56,6 +57,7 @@ def known(one: Running, **more: Any) -> NodePod:
 
 READY = seen(Started(at(-5), ready=True))
 UNREADY = seen(Started(at(-5)))
+REMAINS = seen(Exit(0, NOW), reclaimed=True)
 ACCEPTED = pod(status=accepted(pod(), HOST, None, NOW))
 
 
@@ -92,8 +94,20 @@ TABLE: dict[str, tuple[Plan, list[str]]] = {
     "ended again, waited": (plan(known(READY), seen=seen(Exit(1, at(-11)), restarts=1)), ["Restart", "Publish"]),
     "ended for good": (plan(known(READY, restartPolicy="Never"), seen=seen(Exit(1, NOW))), ["Publish"]),
     "ended well": (plan(known(READY, restartPolicy="OnFailure"), seen=seen(Exit(0, NOW))), ["Publish"]),
-    "finished": (plan(pod(status={"phase": "Succeeded"}), seen=seen(Exit(0, NOW))), []),
-    "finished, and the backend forgot it": (plan(pod(status={"phase": "Failed"})), []),
+    "finished": (plan(pod(status={"phase": "Succeeded"}), seen=seen(Exit(0, NOW))), ["Reclaim"]),
+    "finished, only its logs are left": (plan(pod(status={"phase": "Failed"}), seen=REMAINS), []),
+    "finished, by what an earlier process saw": (plan(pod(status={"phase": "Failed"})), ["Reclaim"]),
+    "finished, whatever runs": (plan(pod(status={"phase": "Failed"}), seen=READY), ["Reclaim"]),
+    "finished, whatever is waited for": (plan(pod(status={"phase": "Failed"}), seen=seen(Waiting())), ["Reclaim"]),
+    "finished, evicted": (plan(pod(status={"phase": "Failed"}), evicted="too large"), []),
+    "finished, with an earlier one of its name": (
+        plan(pod(status={"phase": "Failed"}), strays=(READY,)),
+        ["Stop", "Reclaim"],
+    ),
+    "leaving, only its logs are left": (
+        plan(pod(status={"phase": "Failed"}, metadata=leaving(30)), seen=REMAINS),
+        ["Stop"],
+    ),
     "leaving": (plan(known(READY, metadata=leaving(30)), seen=READY), ["Stop"]),
     "leaving while it starts": (plan(pod(metadata=leaving(30)), seen=seen(Waiting())), ["Stop"]),
     "leaving, nothing runs": (plan(known(READY, metadata=leaving(30))), ["Delete"]),
@@ -219,3 +233,59 @@ def test_what_is_read_back_is_what_was_written() -> None:
         ),
     ):
         assert read_back(known(one, restartPolicy="Never")) == one
+
+
+def with_sidecar(policy: str, main: State, first: State | None = None, side: State | None = None) -> NodePod:
+    """As an earlier sandpool left it: a container, an init container and a sidecar, each in that state."""
+    init = [{"name": "first", "image": "host"}, {"name": "side", "image": "host", "restartPolicy": "Always"}]
+    states = {"first": first or Exit(0, at(-9)), "side": side or Started(at(-8), ready=True)}
+    was = Running(
+        UID,
+        Key("default", "p"),
+        "10.200.0.1",
+        tuple(RunningContainer(name, state) for name, state in states.items()),
+        (RunningContainer("main", main),),
+    )
+    return known(was, initContainers=init, restartPolicy=policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "main", "step", "phase"),
+    [
+        ("OnFailure", Exit(0, at(-5)), "Publish", "Succeeded"),
+        ("Never", Exit(0, at(-5)), "Publish", "Succeeded"),
+        ("Never", Exit(3, at(-5)), "Publish", "Failed"),
+        ("OnFailure", Exit(3, at(-5)), "Start", ""),
+        ("OnFailure", Started(at(-5)), "Start", ""),
+        ("Always", Exit(0, at(-5)), "Start", ""),
+        ("Never", Started(at(-5)), "Publish", "Failed"),
+    ],
+)
+def test_after_a_restart_a_pod_is_over_if_only_sidecars_ran(policy: str, main: State, step: str, phase: str) -> None:
+    left = with_sidecar(policy, main)
+    assert left.phase == "Running"
+    found = plan(left, revives=False)
+    assert words(found) == [step]
+    if isinstance(found.steps[0], Publish):
+        assert found.steps[0].fields["phase"] == phase
+        if isinstance(main, Exit):
+            side = found.steps[0].fields["initContainerStatuses"][1]["state"]["terminated"]
+            assert side["reason"] == "SandpoolRestarted"
+            over = msgspec.structs.replace(left, status={**left.status, **found.steps[0].fields})
+            (reclaim,) = plan(over, revives=False).steps
+            assert isinstance(reclaim, Reclaim)
+            assert reclaim.workload.was is not None
+            assert [type(one.state) for one in reclaim.workload.was.init] == [Exit, Exit]
+
+
+def test_after_a_restart_one_that_was_initialized_once_more_goes_on_with_it() -> None:
+    left = with_sidecar("OnFailure", Exit(0, at(-5)), first=Waiting("PodInitializing"), side=Waiting("PodInitializing"))
+    assert words(plan(left, revives=False)) == ["Start"]
+
+
+def test_of_a_pod_that_is_over_nothing_counts_as_running() -> None:
+    """Somebody else said that it is over: nobody waits for what an earlier sandpool took with it."""
+    (reclaim,) = plan(pod(status={**known(READY).status, "phase": "Failed"})).steps
+    assert isinstance(reclaim, Reclaim)
+    assert reclaim.workload.was is not None
+    assert [type(one.state) for one in reclaim.workload.was.containers] == [Exit]

@@ -28,9 +28,10 @@ class Busy:
         self.asked = 0
         self.ending: set[Uid] = set()
         self.stuck: set[Uid] = set()
+        self.over: set[Uid] = set()
 
     def running(self) -> Collection[Running]:
-        return [Running(uid, Key("default", uid)) for uid in self.cores]
+        return [Running(uid, Key("default", uid), reclaimed=uid in self.over) for uid in self.cores]
 
     async def stats(self, uid: Uid) -> Stats:
         self.asked += 1
@@ -133,3 +134,14 @@ async def test_an_asker_who_leaves_holds_nobody_up() -> None:
     used = await sampler.used()
     assert used[A].cores == pytest.approx(1.0)
     assert used[A].window >= 0.45
+
+
+async def test_a_pod_that_is_over_uses_nothing_and_is_not_asked() -> None:
+    clock = LoopClock(START)
+    busy = Busy(clock, a=1.0, b=1.0)
+    sampler = UsageSampler(busy, clock)
+    assert (await sampler.used()).keys() == {A, B}
+    busy.over, busy.asked = {B}, 0
+    await asyncio.sleep(10)
+    assert (await sampler.used()).keys() == {A}
+    assert busy.asked == 1

@@ -195,7 +195,8 @@ class RunningContainer:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One pod as its backend knows it. `address` is empty until it has one, and then stays the same."""
+    """One pod as its backend knows it. `address` is empty until it has one, then stays the same, and is given back when the pod is
+    reclaimed."""
 
     uid: Uid
     key: Key
@@ -210,6 +211,7 @@ class Running:
     evicted: str = (
         ""  # why the backend has ended it by itself, in the words of a pod's status; it is stopping then, for good
     )
+    reclaimed: bool = False  # it is over, and nothing of it is left but its logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +309,13 @@ class Backend(Protocol):
         """Ends one container, politely and by force after `grace` seconds; the pod stays, and the container shows as Exit.
         Ordered again, the earlier end counts. Nothing happens to one that does not run or in a pod that is stopping.
         UnknownPod if there is no such pod or container."""
+        ...
+
+    async def reclaim(self, workload: Workload) -> None:
+        """The pod is over: ends at once what still runs, and takes back its sandbox, volumes (claims are kept), images and address. Its
+        logs stay until it is stopped, and `look` says `reclaimed` when nothing else is left. A pod that is not here, because an
+        earlier process ran it, is taken over like that, `was` telling how it ended: nothing of it is started. An obstacle is tried
+        again; nothing is restarted meanwhile, and `stop` works as ever. Ordered again, it changes nothing."""
         ...
 
     async def stop(self, uid: Uid, grace: float) -> None:

@@ -97,6 +97,14 @@ class ChosenBackend:
     async def end(self, uid: Uid, container: str, grace: float) -> None:
         await self._of(uid).end(uid, container, grace)
 
+    async def reclaim(self, workload: Workload) -> None:
+        if self.look(workload.uid) is not None:
+            await self._of(workload.uid).reclaim(workload)
+            return
+        backend = self._open.get(workload.spec.runtime_class_name or self._default)
+        if backend is not None:  # what one that does not work left of it is out of reach
+            await backend.reclaim(workload)
+
     async def stop(self, uid: Uid, grace: float) -> None:
         if self.look(uid) is not None:
             await self._of(uid).stop(uid, grace)

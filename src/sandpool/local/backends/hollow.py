@@ -124,7 +124,7 @@ class HollowBackend:
     async def restart(self, uid: Uid, container: str) -> None:
         pod = self._known(uid)
         ended = self._container(pod, container)
-        if not isinstance(ended.state, Exit) or pod.seen.stopping:
+        if not isinstance(ended.state, Exit) or pod.seen.stopping or pod.seen.reclaimed:
             return
         begun = Started(self._clock.now(), ready=self._sidecar(pod, container))
         again = replace(ended, state=begun, restarts=ended.restarts + 1, last=ended.state)
@@ -141,6 +141,27 @@ class HollowBackend:
             delay = max(0.0, min(grace, self._draw(uid, f"end/{container}/{running.restarts}", self._options.stop)))
             self._later(pod, f"{container} ends", delay, lambda: self._terminated(pod, container))
 
+    async def reclaim(self, workload: Workload) -> None:
+        pod = self._pods.get(workload.uid)
+        if pod is None:
+            known = workload.was or Running(workload.uid, workload.key)
+            self._pods[workload.uid] = _Pod(workload, replace(known, address="", reclaimed=True))
+            self._changed(workload.uid)
+        elif not pod.seen.stopping and not pod.seen.reclaimed:
+            self._cancel(pod)
+            self._addresses.give_back(pod.seen.address)
+            self._put(pod, replace(self._ended(pod.seen), address="", paused=False, reclaimed=True))
+
+    def _ended(self, seen: Running) -> Running:
+        """What still ran is killed."""
+
+        def killed(one: RunningContainer) -> RunningContainer:
+            if not isinstance(one.state, Started):
+                return one
+            return replace(one, state=Exit(137, self._clock.now(), one.state.at, signal=9))
+
+        return replace(seen, init=tuple(map(killed, seen.init)), containers=tuple(map(killed, seen.containers)))
+
     async def stop(self, uid: Uid, grace: float) -> None:
         pod = self._pods.get(uid)
         if pod is None:
@@ -149,9 +170,7 @@ class HollowBackend:
         ends_at = self._clock.monotonic() + delay
         if pod.seen.stopping and ends_at >= pod.ends_at:
             return
-        for timer in pod.timers.values():
-            timer.cancel()
-        pod.timers.clear()
+        self._cancel(pod)
         pod.ends_at = ends_at
         self._later(pod, "", delay, lambda: self._end(uid))
         self._put(pod, replace(pod.seen, stopping=True))
@@ -318,9 +337,13 @@ class HollowBackend:
 
     def _remove(self, uid: Uid) -> None:
         pod = self._pods.pop(uid)
+        self._cancel(pod)
+        self._addresses.give_back(pod.seen.address)
+
+    def _cancel(self, pod: _Pod) -> None:
         for timer in pod.timers.values():
             timer.cancel()
-        self._addresses.give_back(pod.seen.address)
+        pod.timers.clear()
 
     def _later(self, pod: _Pod, about: str, seconds: float, then: Callable[[], object]) -> None:
         def due() -> None:

@@ -228,6 +228,7 @@ class DiskGuard:
             kept.cost,
             kept.used.inodes if inodes else kept.used.total + kept.used.beyond,
             0 if inodes else kept.pod.limits.request,
+            kept.pod.over,
             kept.measuring,
             kept.frozen,
             kept.evicted is not None,

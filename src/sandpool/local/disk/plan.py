@@ -33,6 +33,7 @@ class PodFacts:
     cost: float = 0.0  # seconds that it took
     used: int = 0  # ephemeral bytes; where inodes are short, inodes
     request: int = 0
+    over: bool = False  # only its logs are left
     measuring: bool = False
     frozen: bool = False
     leaving: bool = False  # it was evicted
@@ -102,11 +103,12 @@ def _due(pod: PodFacts, low: bool) -> bool:
 
 
 def _largest(view: View) -> Uid | None:
-    """Whoever is furthest above what it requested; those that take next to nothing stay, because it would not help."""
+    """Logs of pods that are over go before anything of one that runs: no quota counts them. Then it is whoever is furthest above what it
+    requested. Those that take next to nothing stay, because it would not help."""
     if view.level is Level.OK:
         return None
     found = [pod for pod in view.pods if pod.used >= max(view.worth, 1) and not pod.leaving]
-    return max(found, key=lambda pod: (pod.excess > 0, pod.excess, pod.uid)).uid if found else None
+    return max(found, key=lambda pod: (pod.over, pod.excess > 0, pod.excess, pod.uid)).uid if found else None
 
 
 def _wait(view: View, settling: bool) -> float:

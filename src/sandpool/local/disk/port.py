@@ -22,6 +22,11 @@ class Occupant(Protocol):
         """Nothing was there when it started; one that runs again may have files from before."""
         ...
 
+    @property
+    def over(self) -> bool:
+        """It has ended for good, and only its logs are left."""
+        ...
+
     async def measure(self, *, thorough: bool) -> Used:
         """Looks at its files. `thorough`: at those of persistent volumes, too."""
         ...

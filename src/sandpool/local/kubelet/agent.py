@@ -249,6 +249,8 @@ class Kubelet:
             entry.seen = seen
         if seen is not None and seen.evicted:
             entry.evicted = seen.evicted
+        if seen is not None and seen.reclaimed:
+            entry.claims = ()
         return PodView(
             pod,
             seen,

@@ -12,7 +12,7 @@ from sandpool.local.kubelet.claims import bind_claims
 from sandpool.local.kubelet.downward import Here
 from sandpool.local.kubelet.goodbye import Goodbyes
 from sandpool.local.kubelet.lookup import look_up
-from sandpool.local.kubelet.plan import Bind, Delete, End, Publish, Relabel, Restart, Start, Step, Stop
+from sandpool.local.kubelet.plan import Bind, Delete, End, Publish, Reclaim, Relabel, Restart, Start, Step, Stop
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
 from sandpool.local.kubelet.references import NOTHING, references
 from sandpool.local.kubelet.resolve import resolve
@@ -56,6 +56,8 @@ class Hands:
                     await self._backend.end(uid, container, left)
             case Restart(uid, container):
                 await self._backend.restart(uid, container)
+            case Reclaim(workload):
+                await self._backend.reclaim(workload)
             case Relabel(uid, labels):
                 self._backend.relabel(uid, labels)
             case Start(workload):

@@ -175,13 +175,16 @@ def _text(words: str) -> str:
 
 def read_back(pod: NodePod) -> Running | None:
     """How the API last knew the pod, in a backend's words; None if not all of it has run."""
-    address = pod.status.get("podIP", "")
+    found = last_known(pod)
+    names = [container.name for container in found.containers if not isinstance(container.state, Waiting)]
+    return found if found.address and names == [spec.name for spec in pod.spec.containers] else None
+
+
+def last_known(pod: NodePod) -> Running:
+    """The same, however much of it has run."""
     init = tuple(_read(status) for status in pod.status.get("initContainerStatuses") or ())
     seen = tuple(_read(status) for status in pod.status.get("containerStatuses") or ())
-    names = [container.name for container in seen if not isinstance(container.state, Waiting)]
-    if not address or names != [spec.name for spec in pod.spec.containers]:
-        return None
-    return Running(pod.metadata.uid, pod.metadata.key, address, init, seen)
+    return Running(pod.metadata.uid, pod.metadata.key, pod.status.get("podIP", ""), init, seen)
 
 
 def _read(status: Json) -> RunningContainer:

@@ -60,8 +60,8 @@ _PULLS = ("ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspect
 
 
 def started_news(pod: NodePod, before: Running | None, after: Running | None, pace: Pace) -> list[News]:
-    """What happened to its containers since."""
-    if after is None or before is after:
+    """What happened to its containers since. Of a pod that is over all was told before that was stored."""
+    if after is None or before is after or pod.finished:
         return []
     was = {container.name: container for container in (*before.init, *before.containers)} if before is not None else {}
     found: list[News] = []

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from sandpool.local.backends.base import Exit, Running, Workload
 from sandpool.local.kubelet import status
 from sandpool.local.kubelet.bind import DISK_PRESSURE, NodeFacts, handler_of, why_not_here, why_not_run
-from sandpool.local.kubelet.containers import Trouble, read_back
+from sandpool.local.kubelet.containers import Trouble, last_known, read_back
 from sandpool.local.kubelet.course import Health
 from sandpool.local.kubelet.options import Pace
-from sandpool.local.kubelet.pods import Json, NodePod
-from sandpool.local.kubelet.restarts import due_at, gone_on, policy_of, restarts
+from sandpool.local.kubelet.pods import Json, NodePod, NodePodSpec
+from sandpool.local.kubelet.restarts import all_lost, due_at, gone_on, policy_of, restarts
 from sandpool.model.metadata import Uid
 from sandpool.model.pod import Phase
 
@@ -72,6 +72,15 @@ class End(Struct, frozen=True):
         return f"end {self.container} within {self.grace:g} s"
 
 
+class Reclaim(Struct, frozen=True):
+    """Everything but its logs, of a pod that is over."""
+
+    workload: Workload
+
+    def __str__(self) -> str:
+        return "reclaim all but logs"
+
+
 class Stop(Struct, frozen=True):
     uid: Uid
     grace: float
@@ -104,7 +113,7 @@ class Delete(Struct, frozen=True):
         return "delete"
 
 
-Step = Bind | Start | Restart | Relabel | End | Stop | Publish | Delete
+Step = Bind | Start | Restart | Relabel | End | Reclaim | Stop | Publish | Delete
 
 
 class Plan(Struct, frozen=True):
@@ -128,8 +137,8 @@ def _plan_own(view: PodView, pace: Pace, now: datetime) -> Plan:
             return _place(view, pod, now)
         case PodView(pod=NodePod() as pod) if pod.metadata.leaving:
             return _leave(view, pod, now)
-        case PodView(pod=NodePod(finished=True)):
-            return Plan()
+        case PodView(pod=NodePod(finished=True) as pod):
+            return _over(view, pod, now)
         case PodView(pod=NodePod() as pod, evicted=str(why)) if why:
             return Plan(_said(pod, status.evicted(pod, view.host, why, now)))
         case PodView(pod=NodePod() as pod, seen=None):
@@ -160,7 +169,19 @@ def _leave(view: PodView, pod: NodePod, now: datetime) -> Plan:
     return Plan(_said(pod, status.ended(pod, view.host, now)))  # held by finalizers; its last write removes it
 
 
+def _over(view: PodView, pod: NodePod, now: datetime) -> Plan:
+    """The phase that is stored decides, and nothing else: quotas stop counting a pod by it, and after a restart it is what is known."""
+    if view.seen is None:
+        gone = bool(view.evicted)  # with its logs
+        return Plan() if gone else Plan((Reclaim(remains_of(pod, view.node, now)),))
+    return Plan() if view.seen.reclaimed else Plan((Reclaim(remains_of(pod, view.node, None)),))
+
+
 def _start(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
+    ran = pod.phase == Phase.RUNNING and not view.revives
+    final = status.completed(pod, view.host, now) if ran else None
+    if final is not None:
+        return Plan(_said(pod, final))
     refusal = why_not_run(pod, view.node)
     if refusal is not None:
         obstacle = Trouble("FailedCreatePodSandBox", refusal, now)
@@ -169,7 +190,6 @@ def _start(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
         obstacle = Trouble(DISK_PRESSURE, view.node.pressure, now)
         said = _said(pod, status.accepted(pod, view.host, obstacle, now))
         return Plan(said, now + timedelta(seconds=pace.pressure))
-    ran = pod.phase == Phase.RUNNING and not view.revives
     if ran and pod.spec.restart_policy == "Never":
         return Plan(_said(pod, status.lost(pod, view.host, now)))
     trouble = view.trouble
@@ -182,7 +202,7 @@ def _start(view: PodView, pod: NodePod, pace: Pace, now: datetime) -> Plan:
 
 def _keep(view: PodView, pod: NodePod, seen: Running, pace: Pace, now: datetime) -> Plan:
     """A pod that the backend has: containers that are to end or to run again, and the status."""
-    over = status.aim_of(seen, pod.spec) in (Phase.SUCCEEDED, Phase.FAILED)
+    over = status.aim_of(seen, pod.spec) in status.OVER
     steps: list[Step] = [Relabel(seen.uid, pod.metadata.labels)] if view.relabelled else []
     steps += _endings(view, pod, seen, over)
     moments: list[datetime] = []
@@ -234,6 +254,16 @@ def workload_of(pod: NodePod, node: NodeFacts | None, lost_at: datetime | None =
     meta, was = pod.metadata, read_back(pod)
     if was is not None and lost_at is not None:
         was = gone_on(was, pod.spec, lost_at)
+    return Workload(meta.uid, meta.key, _spec_of(pod, node), meta.annotations, was)
+
+
+def remains_of(pod: NodePod, node: NodeFacts | None, lost_at: datetime | None) -> Workload:
+    """A pod that is over. `lost_at`: an earlier process ran it, and only the API knows how each container ended."""
+    meta = pod.metadata
+    was = None if lost_at is None else all_lost(last_known(pod), lost_at)
+    return Workload(meta.uid, meta.key, _spec_of(pod, node), meta.annotations, was)
+
+
+def _spec_of(pod: NodePod, node: NodeFacts | None) -> NodePodSpec:
     handler = handler_of(pod, node)
-    spec = pod.spec if handler == pod.spec.runtime_class_name else replace(pod.spec, runtime_class_name=handler)
-    return Workload(meta.uid, meta.key, spec, meta.annotations, was)
+    return pod.spec if handler == pod.spec.runtime_class_name else replace(pod.spec, runtime_class_name=handler)

@@ -69,6 +69,17 @@ def _again(container: RunningContainer, policy: str, now: datetime) -> RunningCo
     return replace(container, state=Waiting(), restarts=container.restarts + 1, last=end, spared=spared)
 
 
+def all_lost(was: Running, now: datetime) -> Running:
+    """The pod without processes, which ended with an earlier sandpool."""
+    return replace(was, init=_lost(was.init, now), containers=_lost(was.containers, now))
+
+
+def _lost(known: tuple[RunningContainer, ...], now: datetime) -> tuple[RunningContainer, ...]:
+    return tuple(
+        replace(one, state=lost(one.state.at, now)) if isinstance(one.state, Started) else one for one in known
+    )
+
+
 def lost(started_at: datetime | None, now: datetime) -> Exit:
     words = "sandpool was restarted, and the container's processes ended with it"
     return Exit(LOST, now, started_at, reason=SANDPOOL_RESTARTED, message=words)

@@ -27,6 +27,7 @@ EVICTED = "Evicted"
 NOTED = "sandpool.dev/Noted"
 """There while the user should know something: ports that are mapped to others, sizes that nobody enforces."""
 OURS = (READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED)
+OVER = (Phase.SUCCEEDED, Phase.FAILED)
 NO_PROBES: Mapping[str, Health] = {}
 
 _Verdict = tuple[str, bool, str, str]  # type, whether it holds, reason, message
@@ -62,7 +63,7 @@ def running(
     phase = phase_of(seen, pod.spec)
     if phase is Phase.PENDING and pod.phase == Phase.RUNNING:
         phase = Phase.RUNNING
-    over = phase in (Phase.SUCCEEDED, Phase.FAILED)
+    over = phase in OVER
     initializing = not _initialized(seen, pod.spec, starting)
     showing = containers.Showing(pod, pace, now, starting, initializing, final=over)
     fields: Json = {
@@ -90,6 +91,14 @@ def lost(pod: NodePod, host: str, now: datetime) -> Json:
     return {**status, "reason": restarts.SANDPOOL_RESTARTED, "message": words}
 
 
+def completed(pod: NodePod, host: str, now: datetime) -> Json | None:
+    """The final status of a pod whose processes ended with an earlier sandpool, if nothing but its sidecars ran any more; else None."""
+    was = containers.read_back(pod)
+    if was is None or aim_of(was, pod.spec) not in OVER:
+        return None
+    return running(pod, restarts.all_lost(was, now), host, Pace(), now)
+
+
 def evicted(pod: NodePod, host: str, why: str, now: datetime) -> Json:
     """The status of a pod that this node has ended because it used too much of the disk."""
     status = _over(pod, Exit(137, now, reason=EVICTED, message=why.strip()), host, now)
@@ -115,7 +124,7 @@ def _over(pod: NodePod, end: Exit, host: str, now: datetime) -> Json:
 def phase_of(seen: Running, spec: NodePodSpec) -> Phase:
     """A pod is over when its sidecars have ended, too."""
     phase = aim_of(seen, spec)
-    if phase in (Phase.SUCCEEDED, Phase.FAILED) and running_sidecars(seen, spec):
+    if phase in OVER and running_sidecars(seen, spec):
         return Phase.RUNNING
     return phase
 

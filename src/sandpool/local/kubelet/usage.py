@@ -58,7 +58,7 @@ class UsageSampler:
 
     async def used(self) -> Mapping[Uid, Used]:
         async with self._turn:
-            there = {running.uid for running in self._backend.running()}
+            there = {running.uid for running in self._backend.running() if not running.reclaimed}
             self._forget(there)
             now = self._clock.monotonic()
             due = [uid for uid in there if now - self._measured.get(uid, -self._windows.fresh) >= self._windows.fresh]

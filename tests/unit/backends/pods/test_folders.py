@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sandpool.local.backends.pods.folders import Folders
+from sandpool.local.backends.pods.storage import log_sizes
 from sandpool.model.metadata import Uid
 
 
@@ -17,6 +18,30 @@ def test_the_message_of_an_earlier_run_takes_no_disk_for_whoever_still_holds_it(
         folder.message("main", 1)
         assert not folder.message_path("main", 0).exists()
         assert held.seek(0, 2) == 0
+
+
+def test_of_a_pod_that_is_over_only_the_logs_are_kept(tmp_path: Path) -> None:
+    folder = Folders(tmp_path).of(Uid("uid"))
+    folder.make()
+    (folder.sandbox / "layer").mkdir()
+    (folder.sandbox / "layer" / "file").write_bytes(bytes(1000))
+    folder.log("main").mkdir(parents=True)
+    (folder.log("main") / "0-1.log").write_bytes(b"said")
+    with open(folder.message("main", 0), "wb") as held:
+        held.write(bytes(1 << 20))
+        held.flush()
+        for _ in range(2):  # it may be repeated
+            folder.keep_logs()
+            assert [path for path in tmp_path.rglob("*") if path.is_file()] == [folder.log("main") / "0-1.log"]
+        assert held.seek(0, 2) == 0
+    assert log_sizes(folder.path / "logs", ("main", "other")) == {"main": (4096, 2)}
+
+
+def test_a_pod_that_left_nothing_is_over_all_the_same(tmp_path: Path) -> None:
+    folder = Folders(tmp_path).of(Uid("uid"))
+    folder.keep_logs()
+    assert not folder.path.exists()
+    assert log_sizes(folder.path / "logs", ("main",)) == {}
 
 
 def test_a_message_that_is_not_there_is_no_reason_not_to_start(tmp_path: Path) -> None:

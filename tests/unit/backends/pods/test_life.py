@@ -12,6 +12,7 @@ from sandpool.local.backends.pods.life import (
     Make,
     Part,
     PodView,
+    Reclaim,
     Rest,
     Stage,
     Step,
@@ -65,6 +66,25 @@ LATER = Trouble("Why", "message", since=90.0, retry_at=200.0)
             ),
             Begin("s"),
         ),
+        # over, and not deleted yet
+        (PodView(containers=(DONE,), made=True, over=True), Reclaim()),
+        (PodView(containers=(DONE,), over=True), Reclaim()),
+        (PodView(containers=(RUNS,), made=True, over=True), Reclaim()),
+        (PodView(containers=(DONE,), made=True, over=True, paused=True), Reclaim()),
+        (PodView(containers=(DONE,), made=True, over=True, trouble=LATER), Rest(200.0)),
+        (PodView(containers=(DONE,), over=True, reclaimed=True), Rest()),
+        (PodView(init=(NEW,), containers=(DONE, B), made=True, over=True), Reclaim()),
+        (
+            PodView(
+                init=(NEW, Part("s", Stage.ENDED, sidecar=True, again=True)),
+                containers=(DONE, B),
+                over=True,
+                reclaimed=True,
+            ),
+            Rest(),
+        ),
+        (PodView(containers=(DONE,), made=True, over=True, stopping=True, ends_at=130.0), TakeAway()),
+        (PodView(containers=(DONE,), over=True, reclaimed=True, stopping=True, ends_at=130.0), TakeAway()),
         # the end
         (PodView(containers=(RUNS,), made=True, stopping=True, ends_at=130.0), Ask()),
         (PodView(containers=(RUNS,), made=True, stopping=True, asked=True, ends_at=130.0), Rest(130.0)),

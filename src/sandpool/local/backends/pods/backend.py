@@ -137,14 +137,24 @@ class PodsBackend:
         if workload.uid in self._pods:
             return
         check_pod(workload.spec)
-        pod = Pod(workload, self._parts())
+        await self._take_over(Pod(workload, self._parts()))
+
+    async def reclaim(self, workload: Workload) -> None:
+        known = self._pods.get(workload.uid)
+        if known is not None:
+            known.reclaim()
+        else:
+            await self._take_over(Pod(workload, self._parts(), over=True))
+
+    async def _take_over(self, pod: Pod) -> None:
+        uid = pod.workload.uid
         if self._left is not None:
-            await self._left.take(workload.uid)
-        if workload.uid in self._pods:  # by somebody who waited for the same
+            await self._left.take(uid)
+        if uid in self._pods:  # by somebody who waited for the same
             return
-        self._pods[workload.uid] = pod
-        self._tasks[workload.uid] = asyncio.create_task(self._live(pod))
-        self._changed(workload.uid)
+        self._pods[uid] = pod
+        self._tasks[uid] = asyncio.create_task(self._live(pod))
+        self._changed(uid)
 
     async def _live(self, pod: Pod) -> None:
         uid = pod.workload.uid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -102,8 +103,11 @@ async def how_it_ended(slot: Slot, ended: Ended, started: datetime, room: Room, 
 
 
 def _last_words(slot: Slot, ended: Ended, room: Room) -> str:
-    """What it left as its message or, if it failed without one and asks for that, the end of its log. Blocking."""
+    """What it left as its message or, if it failed without one and asks for that, the end of its log. The message is in the status from now
+    on, and its file, which may be large, is not kept. Blocking."""
     words = last_words(room.folder.message_path(slot.spec.name, slot.restarts), ends.MESSAGE_BYTES)
+    with contextlib.suppress(OSError):
+        room.folder.forget_message(slot.spec.name, slot.restarts)
     if words or not ended.code or slot.spec.termination_message_policy != "FallbackToLogsOnError":
         return words
     log, run = room.folder.log(slot.spec.name), slot.restarts

@@ -19,6 +19,7 @@ from sandpool.local.backends.base import BackendError
 from sandpool.local.volumes.removal import Trash, empty
 from sandpool.model.metadata import Uid
 
+LOGS, MESSAGES = "logs", "messages"
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,127}")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})")
 
@@ -33,7 +34,7 @@ class PodFolder:
         return self.path / "sandbox"
 
     def log(self, container: str) -> Path:
-        return self.path / "logs" / _checked(container)
+        return self.path / LOGS / _checked(container)
 
     def make(self) -> None:
         """May be left from the same pod: its logs stay."""
@@ -44,27 +45,32 @@ class PodFolder:
     def remove_sandbox(self) -> None:
         _remove(self.trash, self.sandbox)
 
+    def keep_logs(self) -> None:
+        """Removes everything else."""
+        for path in (self.sandbox, self.path / MESSAGES):
+            _remove(self.trash, path)
+
     def message_path(self, container: str, attempt: int) -> Path:
-        return self.path / "messages" / f"{_checked(container)}-{attempt}"
+        return self.path / MESSAGES / f"{_checked(container)}-{attempt}"
 
     def message(self, container: str, attempt: int) -> Path:
         """An empty file that anybody may write to who is given it; nobody else reaches it."""
         path = self.message_path(container, attempt)
-        _forget(self.message_path(container, attempt - 1))
+        self.forget_message(container, attempt - 1)  # of one whose end nobody saw
         path.parent.mkdir(exist_ok=True, mode=0o700)
         path.write_bytes(b"")
         path.chmod(0o666)
         return path
 
+    def forget_message(self, container: str, attempt: int) -> None:
+        """Emptied first: whoever holds the mounts of the container that has ended keeps the file, and nobody would count it."""
+        message = self.message_path(container, attempt)
+        with contextlib.suppress(OSError):
+            os.truncate(message, 0)
+        message.unlink(missing_ok=True)
+
     def remove(self) -> None:
         _remove(self.trash, self.path)
-
-
-def _forget(message: Path) -> None:
-    """Emptied first: whoever holds the mounts of the container that has ended keeps the file, and nobody would count it."""
-    with contextlib.suppress(OSError):
-        os.truncate(message, 0)
-    message.unlink(missing_ok=True)
 
 
 def _remove(trash: Trash, path: Path) -> None:

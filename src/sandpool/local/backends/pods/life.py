@@ -1,7 +1,8 @@
 """What a pod needs next. Pure: no I/O, no clock, no logging.
 
 A pod is made (sandbox, volumes, address), its init containers run one after the other, then the others start; when it is stopped it is
-asked, waited for, and taken away. Every step may be repeated; one that failed is decided again after its delay.
+asked, waited for, and taken away. One that is over before that keeps its logs and nothing else. Every step may be repeated; one
+that failed is decided again after its delay.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class PodView:
     containers: tuple[Part, ...] = ()
     made: bool = False
     initialized: bool = False  # the init containers are through, and not asked again
+    over: bool = False  # it has ended for good: nothing of it is started any more
+    reclaimed: bool = False  # nothing is left of it but its logs
     stopping: bool = False
     asked: bool = False  # the containers were told to end
     paused: bool = False
@@ -76,6 +79,12 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Takes back everything of a pod that is over, but its logs. No quota counts such a pod, so it may not hold anything that one would
+    count."""
+
+
+@dataclass(frozen=True, slots=True)
 class TakeAway:
     """Ends what still runs and removes everything."""
 
@@ -87,12 +96,14 @@ class Rest:
     until: float = inf
 
 
-Step = Make | Begin | Ask | TakeAway | Rest
+Step = Make | Begin | Ask | Reclaim | TakeAway | Rest
 
 
 def next_step(view: PodView, now: float) -> Step:
     if view.stopping:
         return _end(view, now)
+    if view.over:
+        return Rest() if view.reclaimed else _after(view.trouble, now) or Reclaim()
     if not view.made:
         return _after(view.trouble, now) or Make()
     if view.paused:

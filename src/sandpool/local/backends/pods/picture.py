@@ -22,6 +22,8 @@ class Facts:
     asked: bool = False
     paused: bool = False
     evicted: str = ""
+    over: bool = False
+    reclaimed: bool = False
 
     @property
     def stopping(self) -> bool:
@@ -47,6 +49,7 @@ def running(
         facts.paused,
         notes,
         facts.evicted,
+        facts.reclaimed,
     )
 
 
@@ -62,6 +65,8 @@ def view(slots: Iterable[Slot], facts: Facts) -> PodView:
         tuple(slot.part for slot in slots if not slot.init),
         facts.made,
         facts.initialized,
+        facts.over,
+        facts.reclaimed,
         facts.stopping,
         facts.asked,
         facts.paused,

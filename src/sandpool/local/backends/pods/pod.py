@@ -16,7 +16,7 @@ from typing import Any
 from sandpool.local.backends.base import Exit, Running, Started, UnknownPod, Workload
 from sandpool.local.backends.pods import picture
 from sandpool.local.backends.pods.containers import begin_container, how_it_ended
-from sandpool.local.backends.pods.life import Ask, Begin, Make, Rest, Step, TakeAway, next_step, troubled
+from sandpool.local.backends.pods.life import Ask, Begin, Make, Reclaim, Rest, Step, TakeAway, next_step, troubled
 from sandpool.local.backends.pods.parts import Parts
 from sandpool.local.backends.pods.room import Room
 from sandpool.local.backends.pods.run import Run
@@ -32,13 +32,15 @@ SANDBOX_GONE = "SandboxGone"
 
 
 class Pod:
-    def __init__(self, workload: Workload, parts: Parts) -> None:
+    """`over`: one of an earlier process, of which only the logs are left."""
+
+    def __init__(self, workload: Workload, parts: Parts, *, over: bool = False) -> None:
         self.workload = workload
         self._parts = parts
         self._clock = parts.around.clock
-        self.slots = _slots(workload)
+        self.slots = _slots(workload, over)
         self.room = Room(workload, parts)
-        self._facts = picture.Facts()
+        self._facts = picture.Facts(over=over)
         self._freezing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._step: Step = Rest()
@@ -84,7 +86,7 @@ class Pod:
 
     def restart(self, name: str) -> None:
         slot = self.slot(name)
-        if isinstance(slot.state, Exit) and not self._facts.stopping:
+        if isinstance(slot.state, Exit) and not self._facts.stopping and not self._facts.over:
             slot.again = True
             self._wake.set()
 
@@ -99,14 +101,24 @@ class Pod:
         elif slot.ends_at < known:
             self._go_beside(self._force(slot, slot.run))
 
+    def reclaim(self) -> None:
+        """It is over: nothing of it is started any more, and all but its logs is taken back."""
+        if not self._facts.over:
+            self._facts.over = True
+            self._begin_no_more()
+
     def stop(self, grace: float) -> None:
         """The earliest end that was ordered counts."""
         self._facts.ends_at = min(self._facts.ends_at, self._clock.monotonic() + max(0.0, grace))
-        self._facts.trouble = None  # whatever it waited for is not wanted any more, and an obstacle is tried again now
+        self._begin_no_more()
+        self._tell()
+
+    def _begin_no_more(self) -> None:
+        """Whatever it waited for is not wanted any more, and an obstacle is tried again now."""
+        self._facts.trouble = None
         if self._doing is not None and isinstance(self._step, Make | Begin):
             self._doing.cancel()
         self._wake.set()
-        self._tell()
 
     def evict(self, message: str) -> None:
         """Ends it at once, for a reason that its status will tell."""
@@ -200,6 +212,8 @@ class Pod:
                     raise
             case Ask():
                 await self._ask()
+            case Reclaim():
+                await unbroken(self._reclaim())
 
     def _stumble(self, step: Step, error: BaseException) -> None:
         if not isinstance(error, NodeError):
@@ -244,6 +258,15 @@ class Pod:
     def _stop_signal(self, slot: Slot) -> int:
         return self.room.stop_signals.get(slot.spec.name, signal.SIGTERM)
 
+    async def _reclaim(self) -> None:
+        await self.leave()
+        for slot in self.slots.values():
+            if isinstance(slot.state, Started):  # its end was not seen in time
+                slot.ended(Exit(128 + signal.SIGKILL, self._clock.now(), slot.state.at, signal.SIGKILL))
+        await self.room.reclaim()
+        await self.storage.keep_logs()
+        self._facts.trouble, self._facts.paused, self._facts.reclaimed = None, False, True
+
     async def _taken_away(self) -> bool:
         try:
             await unbroken(self.leave())
@@ -271,9 +294,13 @@ class Pod:
         task.add_done_callback(self._beside.discard)
 
 
-def _slots(workload: Workload) -> dict[str, Slot]:
+def _slots(workload: Workload, over: bool) -> dict[str, Slot]:
     spec, was = workload.spec, workload.was
     before = {one.name: one for one in (*was.init, *was.containers)} if was is not None else {}
+    if over:
+        kept = [Slot.kept(one, before.get(one.name), init=True) for one in spec.init_containers]
+        kept += [Slot.kept(one, before.get(one.name), init=False) for one in spec.containers]
+        return {slot.spec.name: slot for slot in kept}
     has_init = bool(spec.init_containers)
     slots = [Slot.of(one, before.get(one.name), init=True, initializing=True) for one in spec.init_containers]
     slots += [Slot.of(one, before.get(one.name), init=False, initializing=has_init) for one in spec.containers]

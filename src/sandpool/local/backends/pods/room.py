@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sandpool.local.backends.base import BackendError, Workload
@@ -103,10 +103,19 @@ class Room:
             attached, self._attached = self._attached, None
             await attached.close()
 
+    async def reclaim(self) -> None:
+        """After `empty`: all but logs and claims is given back. It may be tried again."""
+        await self._give_back(self.folder.keep_logs)
+        self.volumes = None
+        self._unheld = self.address = ""
+
     async def remove(self) -> None:
+        await self._give_back(self.folder.remove)
+
+    async def _give_back(self, remove: Callable[[], None]) -> None:
         await self._parts.volumes.remove(self.workload.uid)
         self._parts.images.release(self.workload.uid)
         try:
-            await self._parts.around.threads.run(self.folder.remove)
+            await self._parts.around.threads.run(remove)
         except OSError as error:
             raise NodeError("RemoveFailed", f"the folder of the pod cannot be removed: {error}") from error

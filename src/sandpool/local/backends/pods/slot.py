@@ -40,6 +40,14 @@ class Slot:
             return cls(spec, init, *known, ran=True)
         return cls(spec, init, state, "", "", before.restarts, before.last, before.spared)
 
+    @classmethod
+    def kept(cls, spec: ContainerSpec, before: RunningContainer | None, *, init: bool) -> Slot:
+        """Of a pod that is over, as it was last known: only its logs are asked for."""
+        if before is None:
+            return cls(spec, init, Waiting())
+        known = (before.state, before.id, before.image_id, before.restarts, before.last, before.spared)
+        return cls(spec, init, *known, ran=isinstance(before.state, Exit))
+
     @property
     def attempt(self) -> int:
         """The number of the run that comes next."""

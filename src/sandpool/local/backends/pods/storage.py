@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandpool.local.backends.pods.folders import LOGS, MESSAGES
 from sandpool.local.backends.pods.hidden import TOO_MANY, hidden, written
 from sandpool.local.backends.pods.limits import storage_limits
 from sandpool.local.backends.runtime import Sandbox
-from sandpool.local.disk.measured import Used, nearest
+from sandpool.local.disk.measured import Limits, Used, nearest
 from sandpool.local.errors import NodeError
 from sandpool.local.volumes.images import taken
 from sandpool.local.volumes.spec import Claim, EmptyDir
@@ -38,6 +39,7 @@ class PodStorage:
         self._clock = clock
         self.uid: Uid = pod.workload.uid
         self.limits = storage_limits(pod.workload)
+        self.over = False
         self.began_empty = pod.workload.was is None
         self._last = Used()
         self._unstopped = False
@@ -46,7 +48,7 @@ class PodStorage:
 
     async def measure(self, *, thorough: bool) -> Used:
         pod = self._pod
-        if not pod.room.made:
+        if not pod.room.made or self.over:
             return self._last  # nothing runs that could write
         sandbox, folder = pod.room.there(), pod.room.folder
         layers = await pod.threads.run(partial(layer_folders, folder.path, tuple(pod.slots)))
@@ -65,6 +67,8 @@ class PodStorage:
         unnamed = await self._hidden(sandbox, folder.path)
         images = await pod.threads.run(partial(self._images, volumes))
         besides = await self._hidden_in_claims(sandbox, folder.path) if thorough else 0
+        if self.over:  # by now
+            return self._last
         self._last = Used(
             {name: sum(sizes[path][0] for path in paths) for name, paths in layers.items()},
             {name: max(sizes[path][0], images.get(name, 0)) for name, path in volumes.items()},
@@ -75,6 +79,14 @@ class PodStorage:
         if not self._unstopped:
             self._sure = self._last, await asyncio.to_thread(written, await sandbox.processes())
         return self._last
+
+    async def keep_logs(self) -> None:
+        """Nothing else is left. What limits a pod that runs means nothing for them."""
+        pod, self.over, self.limits = self._pod, True, Limits()
+        logs = await pod.threads.run(partial(log_sizes, pod.room.folder.path / LOGS, tuple(pod.slots)))
+        self._last = Used(
+            {name: size for name, (size, _) in logs.items()}, inodes=sum(found for _, found in logs.values())
+        )
 
     async def _outrun(self, sandbox: Sandbox, walk: asyncio.Future[list[tuple[int, int]]]) -> bool:
         """Whether a pod that does not stop, because it is in the middle of calls that write gigabytes, has written more than it may
@@ -149,8 +161,8 @@ class PodStorage:
 
 def layer_folders(folder: Path, containers: tuple[str, ...]) -> dict[str, list[Path]]:
     """The folders of a pod by container: its writable layers and its logs. What is nobody's counts for the pod. Blocks."""
-    found: dict[str, list[Path]] = {name: [folder / "logs" / name] for name in containers}
-    found[_REST] = [folder / "messages"]
+    found: dict[str, list[Path]] = {name: [folder / LOGS / name] for name in containers}
+    found[_REST] = [folder / MESSAGES]
     try:
         names = os.listdir(folder / "sandbox")
     except OSError:
@@ -158,4 +170,14 @@ def layer_folders(folder: Path, containers: tuple[str, ...]) -> dict[str, list[P
     for name in names:
         owner, _, number = name.rpartition("-")
         found[owner if number.isdigit() and owner in found else _REST].append(folder / "sandbox" / name)
+    return found
+
+
+def log_sizes(folder: Path, containers: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+    """The bytes and inodes that the logs of a pod take, by container. Only we write there. Blocks."""
+    found = {}
+    for name in containers:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder / name) as entries:
+            sizes = [entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries]
+            found[name] = sum(sizes), len(sizes) + 1
     return found
