@@ -87,7 +87,7 @@ class NamespacesRuntime:
     async def create(self, plan: SandboxPlan) -> NamespaceSandbox:
         orders.check_name(plan.id)
         server = await self._nursery.living_server()
-        base = self._nursery.take_ids()
+        base = self._nursery.take_ids(plan.tenant)
         return await self._nursery.admit(NamespaceSandbox(plan, self._machine, server, base, self._nursery))
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sandpool.local.backends.base import Stats
 from sandpool.local.backends.namespaces import freezing, orders
-from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
+from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups, shared_groups
 from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked.frames import Message
 from sandpool.local.backends.namespaces.group_readings import Groups
@@ -78,6 +78,7 @@ class NamespaceSandbox:
         self._sockets: deque[tuple[socket.socket, socket.socket]] = deque()
         self._volumes: dict[str, str] = {}
         self._held: list[int] = []
+        self._joined: list[str] = []
         self._holding = asyncio.Lock()
         self._ending = asyncio.Lock()
         self._destroyed = False
@@ -91,11 +92,13 @@ class NamespaceSandbox:
     async def open(self) -> None:
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
         limits = orders.with_defaults(self.plan.limits, self._machine.cgroups.io)
+        own, self._joined = shared_groups(self._groups.places, self.plan.id)
         made = [
             *self._machine.tenants.enter(self.plan.tenant, self.plan.id, limits.memory),
             *sandbox_groups(self._groups.places, self.plan.id, limits),
+            *own,
         ]
-        files = await self._server.once(orders.share(self.plan, ids, made, self._machine.quotas))
+        files = await self._make(orders.share(self.plan, ids, made, self._machine.quotas))
         if len(files) != 5:
             close(files)
             raise NodeError("ForkServer", "a worker gave an answer that makes no sense")
@@ -103,6 +106,16 @@ class NamespaceSandbox:
         self._egress = socket.socket(fileno=files[4])
         self._egress.setblocking(False)
         self._machine.tenants.begin(self.plan.tenant)
+
+    async def _make(self, order: Message, files: Sequence[int] = ()) -> list[int]:
+        """Something that the containers share, counted for the sandbox."""
+        try:
+            return await self._server.once(order | {"joined": self._joined}, files)
+        except NodeError as error:
+            if self._groups.ooms(self._joined):
+                words = f"the sandbox {self.plan.id} ran out of memory while it was made; raise its memory limit, or end others of its namespace"
+                raise NodeError(error.reason, words) from error
+            raise
 
     @property
     def _groups(self) -> Groups:
@@ -176,7 +189,7 @@ class NamespaceSandbox:
                 for volume, each in wanted.items()
             ]
             order: Message = {"do": "volumes", "folder": str(self.plan.folder), "volumes": new}
-            held = await self._server.once(order, self._held)
+            held = await self._make(order, self._held)
             if self._shared is None:
                 close(held)  # destroyed meanwhile
             self._living()
