@@ -63,7 +63,10 @@ class NamespacesRuntime:
         await self._nursery.open()
 
     async def close(self) -> None:
-        await self._nursery.close()
+        try:
+            await self._nursery.close()
+        finally:
+            self._machine.terminals.close()
 
     async def probe(self) -> Probe:
         async with self._probing:

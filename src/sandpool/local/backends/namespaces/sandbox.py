@@ -22,6 +22,7 @@ from sandpool.local.backends.namespaces.group_readings import Groups
 from sandpool.local.backends.namespaces.looking import descending, measured
 from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
 from sandpool.local.backends.namespaces.tenant_groups import TenantGroups
+from sandpool.local.backends.namespaces.terminals import Terminals
 from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.local.errors import NodeError
 from sandpool.loop import descriptors
@@ -49,6 +50,7 @@ class Machine:
     ranged: bool
     count_processes: bool  # whether the kernel counts processes per user namespace
     quotas: dict[str, int] = field(default_factory=dict)  # of one sandbox, of what its user has
+    terminals: Terminals = field(default_factory=Terminals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class NamespaceSandbox:
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> NamespaceContainer:
         orders.check_name(plan.name)
         self._living()
+        left = self._machine.terminals.check(self.plan.tenant)
         await self._hold(plan)
         shared = self._living()  # again: it may have been destroyed meanwhile, and its files be others by now
         groups = self._groups
@@ -147,7 +150,7 @@ class NamespaceSandbox:
         }  # fmt: skip
         container = NamespaceContainer(plan.name, self._server.worker(), lambda: groups.ooms(joined), self._why_lost)
         self._containers = [each for each in self._containers if not each.ended.done()]
-        order["terminals"] = container.terminals = orders.terminals(each.terminals for each in self._containers)
+        order["terminals"] = container.terminals = orders.terminals((each.terminals for each in self._containers), left)
         self._containers.append(container)
         try:
             await container.begin(order, [*shared.files, *self._held, *orders.files(stdio, tty=plan.tty)])
@@ -161,6 +164,9 @@ class NamespaceSandbox:
             with contextlib.suppress(NodeError):  # `destroy` takes it away, too
                 await asyncio.shield(self._server.once(left))
             raise
+        container.ended.add_done_callback(
+            lambda _: self._machine.terminals.ended(self.plan.tenant, container.terminals_folder)
+        )
         return container
 
     def _why_lost(self) -> Lost:

@@ -118,7 +118,7 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
 
 def _run(init: Init, sock: socket.socket, order: Message, given: list[int]) -> None:
     answer = init.start(MAIN, order, given)
-    frames.send(sock, {"started": True}, answer)
+    frames.send(sock, {"started": True}, [*answer, init.terminals])
     for file in (*given, *answer):
         os.close(file)
     order.clear()  # what it was told is not needed twice
