@@ -130,7 +130,7 @@ class NamespaceSandbox:
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> NamespaceContainer:
         orders.check_name(plan.name)
         self._living()
-        left = self._machine.terminals.check(self.plan.tenant)
+        held = self._machine.terminals.check(self.plan.tenant)
         await self._hold(plan)
         shared = self._living()  # again: it may have been destroyed meanwhile, and its files be others by now
         groups = self._groups
@@ -150,7 +150,7 @@ class NamespaceSandbox:
         }  # fmt: skip
         container = NamespaceContainer(plan.name, self._server.worker(), lambda: groups.ooms(joined), self._why_lost)
         self._containers = [each for each in self._containers if not each.ended.done()]
-        order["terminals"] = container.terminals = orders.terminals((each.terminals for each in self._containers), left)
+        order["terminals"] = container.terminals = orders.terminals((each.terminals for each in self._containers), held)
         self._containers.append(container)
         try:
             await container.begin(order, [*shared.files, *self._held, *orders.files(stdio, tty=plan.tty)])
