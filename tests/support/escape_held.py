@@ -35,6 +35,17 @@ connection.connect("/mnt/c/socket")
 if KIND == "files":
     file = os.memfd_create("x")
     for _ in range(SIZE): os.write(file, bytes(1 << 20))
+elif KIND == "terminals":
+    try:
+        while True:
+            file = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY); socket.send_fds(connection, [b"x"], [file]); connection.recv(1)
+            os.close(file); connection = socket.socket(socket.AF_UNIX); connection.connect("/mnt/c/socket")
+    except OSError: file = 0
+elif KIND == "watches":
+    while (file := ctypes.CDLL(None).inotify_init()) >= 0:
+        socket.send_fds(connection, [b"x"], [file]); connection.recv(1)
+        connection = socket.socket(socket.AF_UNIX); connection.connect("/mnt/c/socket")
+    file = 0
 else:
     libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p
     ctypes.memset(libc.shmat(libc.shmget(77, ctypes.c_size_t(SIZE << 20), 0o1666), None, 0), 1, SIZE << 20)
@@ -77,6 +88,37 @@ async def memory_of_those_who_have_ended(world: World) -> None:
     await world.volumes.remove_claim(CLAIM)
 
 
+async def counts_of_those_who_have_ended(world: World) -> None:
+    """The kernel counts some things by id. What is left of an ended pod must not be counted for whoever has its ids next."""
+    if os.geteuid() or not isinstance(world.runtime, NamespacesRuntime):
+        return
+    watch = "python3 -S -c 'import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)'"
+    async with world.pod(_pod(world, "passing", HOLD, claim=True)) as holder:
+        work = _pod(world, "passing", f"KIND = 'watches'; SIZE = 0\n{GIVE}", claim=True)
+        async with world.pod(work) as giver:
+            await world.until(giver, _over)
+        assert world.backend.look(holder) is not None
+        for _ in range(3):
+            async with world.pod(_pod(world, "neighbours", "", claim=False)) as innocent:
+                assert await world.shell(innocent, watch) == (0, "True\n")
+    await world.volumes.remove_claim(CLAIM)
+
+
+async def terminals_of_those_who_have_ended(world: World) -> None:
+    """The machine has a few thousand for all: one pod may have 128, and so may all that have ended."""
+    if not isinstance(world.runtime, NamespacesRuntime):
+        return
+    async with world.pod(_pod(world, "passing", HOLD, claim=True)) as holder:
+        for _ in range(4):
+            work = _pod(world, "passing", f"KIND = 'terminals'; SIZE = 0\n{GIVE}", claim=True)
+            async with world.pod(work) as giver:
+                await world.until(giver, _over)
+        code, said = await world.shell(holder, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c ptmx")
+        assert code == 0
+        assert 32 < int(said) < 128, said
+    await world.volumes.remove_claim(CLAIM)
+
+
 async def _given(world: World, kind: str) -> None:
     """By a pod that then ends, or that could not even begin, as there is nothing left for it."""
     work = _pod(world, "giving", f"KIND = {kind!r}; SIZE = {GIVEN}\n{GIVE}", claim=True)
@@ -110,4 +152,4 @@ def _in_use(group: Path) -> int:
     return number((group / "memory.current").read_text()) - keyed(stat, "file") + keyed(stat, "shmem")
 
 
-SCENARIOS = (memory_of_those_who_have_ended,)
+SCENARIOS = (memory_of_those_who_have_ended, counts_of_those_who_have_ended, terminals_of_those_who_have_ended)

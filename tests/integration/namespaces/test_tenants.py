@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.local.backends.namespaces import tenant_accounts
-from sandpool.local.backends.namespaces.group_readings import number
+from sandpool.local.backends.namespaces.group_readings import keyed, number
 from sandpool.local.backends.namespaces.tenant_accounts import SPARE, MemoryLimits
 from sandpool.local.backends.namespaces.tenant_groups import TenantGroup, unreclaimable
 from sandpool.local.backends.runtime import Limits, Mount, Stdio
@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
 MIB = 1 << 20
+NETWORKS = 20  # about 90 KiB each
 TAKE = "import os, time; f = os.memfd_create('x'); [os.write(f, bytes(1 << 20)) for _ in range({})]; os.dup2(f, 77); time.sleep(1000)"
 EAT = "x = b'x' * ({} << 20); print('eaten')"
 
@@ -59,6 +60,14 @@ def drop_caches(group: TenantGroup) -> None:
     file, value = ("memory.force_empty", "0") if group.version == 1 else ("memory.reclaim", "1G")
     with contextlib.suppress(OSError):
         Path(group.folder, file).write_text(value)
+
+
+def kernel_memory(group: TenantGroup) -> int:
+    """Without what the kernel keeps only because nobody needs the room."""
+    drop_caches(group)
+    if group.version == 1:
+        return number(Path(group.folder, "memory.kmem.usage_in_bytes").read_text())
+    return keyed(Path(group.folder, "memory.stat").read_text(), "kernel")
 
 
 def limit_of(bench: Bench, tenant: str) -> int:
@@ -164,6 +173,22 @@ async def test_who_begins_again_has_the_same_account_as_long_as_something_is_lef
         async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"):
             assert group_of(bench, "team") is group
     await until(lambda: not folder_of(bench, "team").exists())
+
+
+async def test_networks_of_ended_sandboxes_that_somebody_holds_count_for_the_tenant(bench: Bench) -> None:
+    """One socket that was passed on keeps the whole network namespace."""
+    kept: list[int] = []
+    try:
+        async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team"):
+            for _ in range(NETWORKS + 1):
+                if len(kept) == 1:
+                    before = kernel_memory(group_of(bench, "team"))
+                async with bench.sandbox(limits=Limits(memory=64 * MIB), tenant="team") as sandbox:
+                    kept.append(os.dup(sandbox._living().net))
+            assert kernel_memory(group_of(bench, "team")) - before > NETWORKS * 48 * 1024
+    finally:
+        for file in kept:
+            os.close(file)
 
 
 async def test_what_stays_in_use_is_logged_once(

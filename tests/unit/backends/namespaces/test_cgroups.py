@@ -125,6 +125,14 @@ def test_on_version_2_processes_are_in_leaves() -> None:
     assert cgroups.container_groups(bare, "pod", "main", Limits()) == ([], ["/u/pod"])
 
 
+def test_what_containers_share_is_made_where_memory_is_counted() -> None:
+    one = {"memory": Place(1, "/m"), "pids": Place(1, "/p")}
+    assert cgroups.shared_groups(one, "pod") == ([], ["/m/pod"])
+    two = {name: Place(2, "/u") for name in ("memory", "pids", "unified")}
+    assert cgroups.shared_groups(two, "pod") == ([("/u/pod/-shared", [])], ["/u/pod/-shared"])
+    assert cgroups.shared_groups({"pids": Place(1, "/p")}, "pod") == ([], [])
+
+
 def test_use_is_read_of_both_versions(tmp_path: Path) -> None:
     def place(version: int, name: str, **files: str) -> Place:
         folder = tmp_path / f"{version}{name}"

@@ -12,9 +12,7 @@ from sandpool.local.backends.namespaces.container import as_ended
 from sandpool.local.backends.namespaces.forked import processes, shares, spawn
 from sandpool.local.backends.namespaces.forked.frames import Refused
 from sandpool.local.backends.namespaces.forked.identity import decide
-from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
 from sandpool.local.backends.namespaces.runtime import counts_processes
-from sandpool.local.backends.namespaces.slots import COUNT, Slots
 from sandpool.local.backends.runtime import Ended, Limits
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nbroken\nalice:x:1000:1001::/home/alice:/bin/sh\nodd:x:abc:1::/:\nno:x:5:6::relative:\n"
@@ -53,18 +51,6 @@ def test_groups_are_added_and_bounded() -> None:
         decide("alice", (70000,), PASSWD, GROUP)
 
 
-def test_ranges_of_ids_never_overlap_and_come_back() -> None:
-    slots = Slots("one")
-    taken = [slots.take() for _ in range(COUNT)]
-    assert len(set(taken)) == COUNT
-    assert all(base is not None and (base - FIRST) % EACH == 0 and FIRST <= base <= 0x7FFF_0000 for base in taken)
-    assert slots.take() is None
-    assert taken[5] is not None
-    slots.give_back(taken[5])
-    assert slots.take() == taken[5]
-    assert Slots("one").take() != Slots("two").take()
-
-
 def test_limits_hold_somewhere() -> None:
     full = Limits(cpu=1, memory=100, pids=5, files=20)
     assert orders.with_defaults(Limits()).pids == orders.DEFAULT_PIDS + 1
@@ -94,6 +80,8 @@ def test_containers_of_a_sandbox_share_its_terminals() -> None:
     for _ in range(8):
         given.append(orders.terminals(given))
     assert given == [64, 32, 16, 8, 4, 4, 4, 4]
+    assert orders.terminals([], left=100) == 14  # what others hold of those that have ended is not
+    assert orders.terminals([], left=200) == orders.LEAST_TERMINALS
     assert orders.terminals(given[1:]) > 16  # what one had that has ended is there for others
 
 

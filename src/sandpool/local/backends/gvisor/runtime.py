@@ -92,6 +92,6 @@ class GvisorRuntime:
         if self._runsc is None:
             raise NodeError("Gvisor", "the runtime is not open")
         server = await self._nursery.living_server()
-        base = self._nursery.take_ids()
+        base = self._nursery.take_ids(plan.tenant)
         runsc = self._runsc.path
         return await self._nursery.admit(GvisorSandbox(plan, self._machine, runsc, server, base, self._nursery))

@@ -37,6 +37,7 @@ SOCKETS = "memory.kmem.tcp.limit_in_bytes"
 SOCKET_PART, LEAST_SOCKET_BYTES, DEFAULT_SOCKET_BYTES = 8, 8 << 20, 256 << 20
 ASIDE = "-main"
 TENANT = "tenant-"
+SHARED = "-shared"  # no container has such a name
 
 
 def settings(version: int, controller: str, limits: Limits) -> list[Setting]:
@@ -149,6 +150,14 @@ def container_groups(
             made.append((path, values))
         joined.append(path)
     return made, joined
+
+
+def shared_groups(places: Mapping[str, Place], sandbox: str) -> tuple[list[Group], list[str]]:
+    """The groups for whoever makes what the containers of a sandbox share, and those that it joins: namespaces and volumes are memory of
+    the kernel, which stays as long as somebody holds them. Nothing but memory is counted for them."""
+    memory = places.get("memory")
+    here = {name: place for name, place in places.items() if memory is not None and place.folder == memory.folder}
+    return container_groups(here, sandbox, SHARED, Limits())
 
 
 def _all_settings(here: Mapping[str, Place], limits: Limits) -> list[Setting]:

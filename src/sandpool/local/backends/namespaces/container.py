@@ -93,6 +93,7 @@ class NamespaceContainer(Command):
         self.name = name
         self.paused = False
         self.terminals = 0  # that it may have
+        self.terminals_folder: int | None = None  # open; whoever waits for the end closes it
         self._why = why
         self._count_ooms = ooms
         self._ooms = ooms()
@@ -123,6 +124,7 @@ class NamespaceContainer(Command):
             if isinstance(error, Refused | OSError):
                 raise NodeError("CreateContainerError", f"container {self.name!r}: {words(error)}") from error
             raise
+        self.terminals_folder = given.pop() if given else None
         self.give_terminal(given)
 
     def _send_order(self, order: Message, files: Sequence[int]) -> None:

@@ -129,12 +129,12 @@ class Nursery(Generic[S]):
             if isinstance(end, BaseException):
                 raise end
 
-    def take_ids(self) -> int:
+    def take_ids(self, tenant: str) -> int:
         """The first id of a range that no other sandbox has; 0 where sandboxes have no ranges. Not every one that is begun has
         opened all its files yet: so they are counted, and not only looked at."""
         if len(self._sandboxes) >= descriptors.sandboxes_for(descriptors.allowed()):
             raise NodeError("OutOfDescriptors", descriptors.told())
-        base = self._slots.take() if self._ranged else 0
+        base = self._slots.take(tenant) if self._ranged else 0
         if base is None:
             raise NodeError("TooManySandboxes", "all ranges of user ids are in use; end some sandboxes")
         return base

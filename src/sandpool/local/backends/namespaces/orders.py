@@ -72,9 +72,9 @@ def most_files(own: int, *, ranged: bool) -> int:
     return DEFAULT_FILES if ranged else max(LEAST_FILES, own // 2)
 
 
-def terminals(others: Iterable[int]) -> int:
-    """Of a new container: half of what the sandbox's living containers have left of its share."""
-    return max(LEAST_TERMINALS, (TERMINALS - sum(others)) // 2)
+def terminals(others: Iterable[int], left: int = 0) -> int:
+    """Of a new container: half of what the sandbox's living containers, and those of its tenant that have ended, have left of its share."""
+    return max(LEAST_TERMINALS, (TERMINALS - sum(others) - left) // 2)
 
 
 def in_memory(storage: int | None) -> int | None:

@@ -63,7 +63,10 @@ class NamespacesRuntime:
         await self._nursery.open()
 
     async def close(self) -> None:
-        await self._nursery.close()
+        try:
+            await self._nursery.close()
+        finally:
+            self._machine.terminals.close()
 
     async def probe(self) -> Probe:
         async with self._probing:
@@ -87,7 +90,7 @@ class NamespacesRuntime:
     async def create(self, plan: SandboxPlan) -> NamespaceSandbox:
         orders.check_name(plan.id)
         server = await self._nursery.living_server()
-        base = self._nursery.take_ids()
+        base = self._nursery.take_ids(plan.tenant)
         return await self._nursery.admit(NamespaceSandbox(plan, self._machine, server, base, self._nursery))
 
 

@@ -15,13 +15,14 @@ from typing import Protocol
 
 from sandpool.local.backends.base import Stats
 from sandpool.local.backends.namespaces import freezing, orders
-from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups
+from sandpool.local.backends.namespaces.cgroups import Cgroups, container_groups, sandbox_groups, shared_groups
 from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
 from sandpool.local.backends.namespaces.forked.frames import Message
 from sandpool.local.backends.namespaces.group_readings import Groups
 from sandpool.local.backends.namespaces.looking import descending, measured
 from sandpool.local.backends.namespaces.server import ALL_LOST, ForkServer, close
 from sandpool.local.backends.namespaces.tenant_groups import TenantGroups
+from sandpool.local.backends.namespaces.terminals import Terminals
 from sandpool.local.backends.runtime import ContainerPlan, Limits, Mount, SandboxPlan, Stdio, User
 from sandpool.local.errors import NodeError
 from sandpool.loop import descriptors
@@ -49,6 +50,7 @@ class Machine:
     ranged: bool
     count_processes: bool  # whether the kernel counts processes per user namespace
     quotas: dict[str, int] = field(default_factory=dict)  # of one sandbox, of what its user has
+    terminals: Terminals = field(default_factory=Terminals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class NamespaceSandbox:
         self._sockets: deque[tuple[socket.socket, socket.socket]] = deque()
         self._volumes: dict[str, str] = {}
         self._held: list[int] = []
+        self._joined: list[str] = []
         self._holding = asyncio.Lock()
         self._ending = asyncio.Lock()
         self._destroyed = False
@@ -91,11 +94,13 @@ class NamespaceSandbox:
     async def open(self) -> None:
         ids = (0, self.base, 65536) if self._machine.ranged else (0, 0, 1)
         limits = orders.with_defaults(self.plan.limits, self._machine.cgroups.io)
+        own, self._joined = shared_groups(self._groups.places, self.plan.id)
         made = [
             *self._machine.tenants.enter(self.plan.tenant, self.plan.id, limits.memory),
             *sandbox_groups(self._groups.places, self.plan.id, limits),
+            *own,
         ]
-        files = await self._server.once(orders.share(self.plan, ids, made, self._machine.quotas))
+        files = await self._make(orders.share(self.plan, ids, made, self._machine.quotas))
         if len(files) != 5:
             close(files)
             raise NodeError("ForkServer", "a worker gave an answer that makes no sense")
@@ -103,6 +108,16 @@ class NamespaceSandbox:
         self._egress = socket.socket(fileno=files[4])
         self._egress.setblocking(False)
         self._machine.tenants.begin(self.plan.tenant)
+
+    async def _make(self, order: Message, files: Sequence[int] = ()) -> list[int]:
+        """Something that the containers share, counted for the sandbox."""
+        try:
+            return await self._server.once(order | {"joined": self._joined}, files)
+        except NodeError as error:
+            if self._groups.ooms(self._joined):
+                words = f"the sandbox {self.plan.id} ran out of memory while it was made; raise its memory limit, or end others of its namespace"
+                raise NodeError(error.reason, words) from error
+            raise
 
     @property
     def _groups(self) -> Groups:
@@ -115,6 +130,7 @@ class NamespaceSandbox:
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> NamespaceContainer:
         orders.check_name(plan.name)
         self._living()
+        held = self._machine.terminals.check(self.plan.tenant)
         await self._hold(plan)
         shared = self._living()  # again: it may have been destroyed meanwhile, and its files be others by now
         groups = self._groups
@@ -134,7 +150,7 @@ class NamespaceSandbox:
         }  # fmt: skip
         container = NamespaceContainer(plan.name, self._server.worker(), lambda: groups.ooms(joined), self._why_lost)
         self._containers = [each for each in self._containers if not each.ended.done()]
-        order["terminals"] = container.terminals = orders.terminals(each.terminals for each in self._containers)
+        order["terminals"] = container.terminals = orders.terminals((each.terminals for each in self._containers), held)
         self._containers.append(container)
         try:
             await container.begin(order, [*shared.files, *self._held, *orders.files(stdio, tty=plan.tty)])
@@ -148,6 +164,9 @@ class NamespaceSandbox:
             with contextlib.suppress(NodeError):  # `destroy` takes it away, too
                 await asyncio.shield(self._server.once(left))
             raise
+        container.ended.add_done_callback(
+            lambda _: self._machine.terminals.ended(self.plan.tenant, container.terminals_folder)
+        )
         return container
 
     def _why_lost(self) -> Lost:
@@ -176,7 +195,7 @@ class NamespaceSandbox:
                 for volume, each in wanted.items()
             ]
             order: Message = {"do": "volumes", "folder": str(self.plan.folder), "volumes": new}
-            held = await self._server.once(order, self._held)
+            held = await self._make(order, self._held)
             if self._shared is None:
                 close(held)  # destroyed meanwhile
             self._living()

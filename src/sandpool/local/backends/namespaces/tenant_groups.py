@@ -156,7 +156,7 @@ class TenantGroup:
 
     def is_empty(self) -> bool:
         """Whether a group without sandboxes is charged for nothing that somebody still holds. May take long."""
-        if unreclaimable(self.version, self.folder) > NEGLIGIBLE:
+        if max(unreclaimable(self.version, self.folder), self._used().sockets) > NEGLIGIBLE:
             return False
         if self.version == 1 and number(read(f"{self.folder}/memory.kmem.usage_in_bytes")) > NEGLIGIBLE:
             with contextlib.suppress(OSError):  # what is left of kernel memory after this is held by somebody

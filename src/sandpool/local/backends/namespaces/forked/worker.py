@@ -60,11 +60,13 @@ def _work(sock: socket.socket, order: Message, files: list[int], boxd: Boxd | No
     match order["do"]:
         case "share":
             cgroup_files.make(order["cgroups"])
+            _be_counted(order)
             given = namespaces.share(order["hostname"], order["ids"], order["egress"], order["quotas"])
             frames.send(sock, {"done": True}, given)
         case "sockets":
             frames.send(sock, {"done": True}, namespaces.sockets(files[0], order["count"]))
         case "volumes":
+            _be_counted(order)
             frames.send(sock, {"done": True}, volumes.hold(order, files))
         case "remove":
             removal.remove_cgroups(order["cgroups"])
@@ -75,6 +77,12 @@ def _work(sock: socket.socket, order: Message, files: list[int], boxd: Boxd | No
             frames.send(sock, {"done": True, "used": measure.measure(order["folders"])})
         case "container":
             _become_container(sock, order, files, boxd, program)
+
+
+def _be_counted(order: Message) -> None:
+    """What this process makes is memory of the sandbox, also when somebody else holds it after the sandbox has ended."""
+    confine.prefer_for_oom(OOM_SCORE)
+    cgroup_files.join(order["joined"])
 
 
 def _become_container(sock: socket.socket, order: Message, files: list[int], boxd: Boxd | None, program: bytes) -> None:
@@ -112,7 +120,7 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
 
 def _run(init: Init, sock: socket.socket, order: Message, given: list[int]) -> None:
     answer = init.start(MAIN, order, given)
-    frames.send(sock, {"started": True}, answer)
+    frames.send(sock, {"started": True}, [*answer, init.terminals])
     for file in (*given, *answer):
         os.close(file)
     order.clear()  # what it was told is not needed twice
