@@ -46,6 +46,7 @@ class AssignerMachine(RuleBasedStateMachine):
         self.draining: set[str] = set()
         self.withdrawn: set[Uid] = set()
         self.held: dict[Uid, Uid] = {}  # claim to member
+        self.too_late: set[Uid] = set()  # of the last that asked
         self.line: dict[
             Uid, tuple[Uid, State]
         ] = {}  # claim to pool and state; the oldest is the one of the lowest number
@@ -68,9 +69,9 @@ class AssignerMachine(RuleBasedStateMachine):
     def waiting(self, pool: Uid, *states: State) -> list[Uid]:
         return sorted(claim for claim, (its, state) in self.line.items() if its == pool and state in (states or State))
 
-    def settle(self, *woken: Claimant, told: Uid | None = None) -> None:
+    def settle(self, *woken: Claimant, told: Uid | None = None, late: bool = False) -> None:
         """What a change leads to: the assigner names the claims, the model checks that they are the right ones. `told`: the claim that
-        is told otherwise, by the answer to what it asked."""
+        is told otherwise, by the answer to what it asked. `late`: it has waited for too long, in a pool in which nothing becomes ready."""
         names = [claimant.uid for claimant in woken]
         assert len(names) == len(set(names))
         expected: set[Uid] = set()
@@ -82,6 +83,11 @@ class AssignerMachine(RuleBasedStateMachine):
                 del self.line[claim]
                 expected.add(claim)
             expected |= set(self.begin(pool))
+        if told is not None and late and told in self.line and self.line[told][1] is State.WAITS:
+            for claim in self.waiting(self.line[told][0], State.WAITS):  # fewer than are bearable
+                self.line[claim] = (self.line[told][0], State.BEGUN)
+                expected.add(claim)
+            self.too_late.add(told)
         assert set(names) == expected - {told}
 
     def begin(self, pool: Uid) -> list[Uid]:
@@ -245,17 +251,15 @@ class AssignerMachine(RuleBasedStateMachine):
             return
         self.held.pop(claim, None)
         self.line[claim] = (pool, State.BEGUN if begun or self.keeps_on(claim, pool) else State.WAITS)
-        self.settle(*decision.woken, told=claim)
+        self.too_late = set()
+        self.settle(*decision.woken, told=claim, late=patience == 0 and not self.moving(pool))
         if claim in self.held:
             assert isinstance(decision, Take), "what is ready is taken at once"
             assert decision.member.uid == self.held[claim]
         elif self.line[claim][1] is State.BEGUN:
             assert isinstance(decision, Cold)
-            assert decision.why in (Why.NO_MEMBERS, Why.NONE_WARMING, Why.SOONER)
-        elif patience == 0 and not self.moving(pool):
-            assert isinstance(decision, Cold)
-            assert decision.why is Why.TOO_LATE
-            self.line[claim] = (pool, State.BEGUN)
+            early = (Why.NO_MEMBERS, Why.NONE_WARMING, Why.SOONER)
+            assert decision.why in ((Why.TOO_LATE,) if claim in self.too_late else early)
         else:
             assert isinstance(decision, Wait)
             assert decision.until == (deadline if patience else self.now + timedelta(seconds=AGAIN))

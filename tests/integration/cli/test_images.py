@@ -36,11 +36,19 @@ def _program(path: str) -> Entry:
 
 
 def pod(name: str, image: str) -> dict[str, Any]:
+    """Ready when it has found the word of its own image, and from then on waits for input that never comes."""
     main = {
         "name": "main",
         "image": image,
         "imagePullPolicy": "Never",
-        "command": [SHELL, "-c", "read word < /word || test -n $word; test $word = $0", name],
+        "stdin": True,
+        "command": [
+            SHELL,
+            "-c",
+            "read word < /word || test -n $word; test $word = $0 && : > /found && read forever",
+            name,
+        ],
+        "readinessProbe": {"exec": {"command": [SHELL, "-c", "test -e /found"]}, "periodSeconds": 1},
     }
     return {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [main]}}
 
@@ -48,11 +56,13 @@ def pod(name: str, image: str) -> dict[str, Any]:
 def ran(cluster: Cluster, name: str, image: str) -> Pod:
     cluster.request("POST", PODS.path("default"), {"apiVersion": "v1", "kind": "Pod", **pod(name, image)})
 
-    def over(pods: dict[str, Pod]) -> bool:
+    def settled(pods: dict[str, Pod]) -> bool:
         found = pods.get(name)
-        return found is not None and (found.status.phase in ("Succeeded", "Failed") or found.held_up != "")
+        return found is not None and (
+            found.ready or found.status.phase in ("Succeeded", "Failed") or found.held_up != ""
+        )
 
-    return became(cluster.data_dir, PODS, over)[name]
+    return became(cluster.data_dir, PODS, settled)[name]
 
 
 def test_what_the_command_imports_the_node_runs_and_holds(tmp_path: Path) -> None:
@@ -64,7 +74,7 @@ def test_what_the_command_imports_the_node_runs_and_holds(tmp_path: Path) -> Non
         sandpool("image", "import", str(tmp_path / "beside.tar"), *cluster.flag)
         for word in ("before", "beside"):
             done = ran(cluster, word, f"{word}:1")
-            assert done.status.phase == "Succeeded", done.status
+            assert done.ready, done.status
         listed = json.loads(sandpool("image", "list", "-o", "json", *cluster.flag).stdout)
         holders = {one["names"][0]: one["holders"][0].partition(" (")[0] for one in listed}
         assert holders == {f"docker.io/library/{word}:1": f"default/{word}" for word in ("before", "beside")}

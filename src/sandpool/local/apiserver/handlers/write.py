@@ -47,11 +47,12 @@ class Writes:
         body, doubled = await self._object(call, resource, options)
         if options.tenant and (name := _name(body)):
             await weigh(self._objects, call, name)  # which may be taken, by an object of any size
+        namespace = call.namespace
         if resource is CLAIMS:
-            await self._objects.outright.pause(call.namespace, body)
+            await self._objects.outright.pause(namespace, body)
             # Nothing is awaited any more between this answer and its connection.
             options = msgspec.structs.replace(options, early=True)
-        written = await self._objects.create(resource, call.namespace, body, options)
+        written = await self._objects.create(resource, namespace, body, options)
         return self._reply(call, form, written, 201, doubled)
 
     async def update(self, call: Call) -> Reply:
