@@ -230,7 +230,7 @@ async def test_containers_and_volumes_count_together(node: PodsNode) -> None:
     body = a_pod(containers=[first, second], volumes=[{"name": "scratch", "emptyDir": {}}])
     pod, taken = await taken_until_evicted(node, body)
     assert "total limit of containers 600Mi" in pod["status"]["message"]
-    assert taken <= 730 * MIB
+    assert taken <= 740 * MIB  # what they write at most, and logs
 
 
 async def test_an_empty_dir_has_its_own_limit(node: PodsNode) -> None:

@@ -117,6 +117,8 @@ class NamespaceContainer(Command):
         except BaseException as error:
             self._started.cancel()
             await self.end()
+            if self.terminals_folder is not None:
+                os.close(self.terminals_folder)
             if isinstance(error, TimeoutError):
                 raise NodeError(
                     "CreateContainerError", f"container {self.name!r} did not start in {PATIENCE:.0f} s"
@@ -124,7 +126,6 @@ class NamespaceContainer(Command):
             if isinstance(error, Refused | OSError):
                 raise NodeError("CreateContainerError", f"container {self.name!r}: {words(error)}") from error
             raise
-        self.terminals_folder = given.pop() if given else None
         self.give_terminal(given)
 
     def _send_order(self, order: Message, files: Sequence[int]) -> None:
@@ -274,6 +275,8 @@ class NamespaceContainer(Command):
                 self._handle = Handle(files.pop(0))
                 self._handle.gone.add_done_callback(lambda future: self._conclude())
                 self._known.set_result(None)
+            case {"terminals": _} if self.terminals_folder is None and files and not self._started.done():
+                self.terminals_folder = files.pop(0)
             case {"started": _} if not self._started.done():
                 self._started.set_result(files)
                 return

@@ -105,6 +105,9 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
     older.remove_older(order["folder"])
     os.umask(0o022)  # before anything is made: what the operator's own umask closes would be closed inside too
     terminals, proc = rootfs.build(order, ids, trees)
+    frames.send(
+        sock, {"terminals": True}, [terminals]
+    )  # before limits, with which it could not: others may have many files on their way
     confine.limit(order["rlimits"])
     identity.enter(user, ranged=order["ranged"])
     who = identity.look_up(order["user"], order["groups"])
@@ -120,7 +123,7 @@ def _become_container(sock: socket.socket, order: Message, files: list[int], box
 
 def _run(init: Init, sock: socket.socket, order: Message, given: list[int]) -> None:
     answer = init.start(MAIN, order, given)
-    frames.send(sock, {"started": True}, [*answer, init.terminals])
+    frames.send(sock, {"started": True}, answer)
     for file in (*given, *answer):
         os.close(file)
     order.clear()  # what it was told is not needed twice
