@@ -18,6 +18,8 @@ LIFTED = {
     "kernel/pid_max": PROCESSES,
     "kernel/threads-max": PROCESSES,
     "kernel/pty/max": 1 << 20,
+    "net/ipv4/tcp_max_orphans": 1
+    << 20,  # connections that were closed before all was sent; with more, those of everybody are cut
     **{f"user/max_{kind}_namespaces": 2**31 - 1 for kind in KINDS},
 }
 
