@@ -140,6 +140,8 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("fcntl", (3, 1024, 1), ERROR | errno.EINVAL),
         ("fcntl", (3, 0xFF_0000_0400, 1), ERROR | errno.EINVAL),
         ("fcntl", (3, 1040, 0x1000), ERROR | errno.EINVAL),
+        ("prctl", (1, 9), ALLOW),
+        ("prctl", (62, 1, 0, 0, 0), ERROR | errno.EINVAL),
         ("setrlimit", (7, 1), ALLOW),
         ("setrlimit", (4, 1), ERROR),
     ],

@@ -52,6 +52,7 @@ JUDGED = {
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "personality": (135, 92), "prlimit64": (302, 261), "setrlimit": (160, 164), "fallocate": (285, 47),
     "setsockopt": (54, 208), "ioprio_set": (251, 30), "fcntl": (72, 25),
+    "prctl": (157, 167),
 }  # fmt: skip
 
 
