@@ -41,6 +41,12 @@ elif KIND == "terminals":
             file = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY); socket.send_fds(connection, [b"x"], [file]); connection.recv(1)
             os.close(file); connection = socket.socket(socket.AF_UNIX); connection.connect("/mnt/c/socket")
     except OSError: file = 0
+elif KIND == "ends":
+    try:
+        while True:
+            master, file = os.openpty(); os.close(master); socket.send_fds(connection, [b"x"], [file]); connection.recv(1)
+            os.close(file); connection = socket.socket(socket.AF_UNIX); connection.connect("/mnt/c/socket")
+    except OSError: file = 0
 elif KIND == "watches":
     while (file := ctypes.CDLL(None).inotify_init()) >= 0:
         socket.send_fds(connection, [b"x"], [file]); connection.recv(1)
@@ -51,6 +57,10 @@ else:
     ctypes.memset(libc.shmat(libc.shmget(77, ctypes.c_size_t(SIZE << 20), 0o1666), None, 0), 1, SIZE << 20)
     file = os.open("/proc/self/ns/ipc", os.O_RDONLY)
 socket.send_fds(connection, [b"x"], [file]); connection.recv(1)
+"""
+COUNT_ENDS = """
+import glob, os
+print(sum(136 <= os.major(os.stat(name).st_rdev) < 144 for name in glob.glob("/proc/[0-9]*/fd/*") if os.path.exists(name)))
 """
 
 
@@ -119,6 +129,26 @@ async def terminals_of_those_who_have_ended(world: World) -> None:
     await world.volumes.remove_claim(CLAIM)
 
 
+async def ends_of_terminals_of_those_who_have_ended(world: World) -> None:
+    """Of which nobody has the master, so that no folder lists them."""
+    if not isinstance(world.runtime, NamespacesRuntime):
+        return
+    terminals = world.runtime._machine.terminals
+    before, terminals.plenty = terminals.plenty, 0
+    try:
+        async with world.pod(_pod(world, "passing", HOLD, claim=True)) as holder:
+            for _ in range(4):
+                work = _pod(world, "passing", f"KIND = 'ends'; SIZE = 0\n{GIVE}", claim=True)
+                async with world.pod(work) as giver:
+                    await world.until(giver, _over)
+            code, said = await world.python(holder, COUNT_ENDS)
+            assert code == 0, said
+            assert 32 < int(said) < 128, said
+    finally:
+        terminals.plenty = before
+    await world.volumes.remove_claim(CLAIM)
+
+
 async def _given(world: World, kind: str) -> None:
     """By a pod that then ends, or that could not even begin, as there is nothing left for it."""
     work = _pod(world, "giving", f"KIND = {kind!r}; SIZE = {GIVEN}\n{GIVE}", claim=True)
@@ -152,4 +182,7 @@ def _in_use(group: Path) -> int:
     return number((group / "memory.current").read_text()) - keyed(stat, "file") + keyed(stat, "shmem")
 
 
-SCENARIOS = (memory_of_those_who_have_ended, counts_of_those_who_have_ended, terminals_of_those_who_have_ended)
+SCENARIOS = (
+    memory_of_those_who_have_ended, counts_of_those_who_have_ended, terminals_of_those_who_have_ended,
+    ends_of_terminals_of_those_who_have_ended,
+)  # fmt: skip

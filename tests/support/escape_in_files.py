@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import stat
+import tempfile
 
 from support.escape_hostile import Absent, Targets, attempt, every, first, syscall
 
@@ -225,3 +227,16 @@ def disks_of_the_machine_in_sys(t: Targets) -> str | None:
         return ", ".join(os.listdir("/sys/block")) or None
     except FileNotFoundError:
         raise Absent("there is no /sys/block") from None
+
+
+@attempt(own_kernel=True)
+def make_others_wait_for_a_file(t: Targets) -> str | None:
+    """Whoever opens a file on which somebody has a lease waits for him, up to 45 s. The machine opens some that are a sandbox's."""
+    with tempfile.NamedTemporaryFile() as file:
+        reader = os.open(file.name, os.O_RDONLY)
+        try:
+            file.file.close()
+            fcntl.fcntl(reader, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        finally:
+            os.close(reader)
+    return "took a lease"

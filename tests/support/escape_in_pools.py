@@ -4,6 +4,7 @@ that tell about everybody. Each takes little, but more than a sandbox is given."
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -116,6 +117,18 @@ def secret_memory(t: Targets) -> str | None:
 @attempt(own_kernel=True)
 def go_before_others_at_the_disk(t: Targets) -> str | None:
     return answered(lambda: syscall((251, 30), 1, 0, 0x4000))
+
+
+@attempt(own_kernel=True)
+def a_core_for_oneself(t: Targets) -> str | None:
+    """Where a core has two threads, the other one then stands still for everybody else, and nobody is charged for it."""
+    try:
+        syscall((157, 167), 62, 1, 0, 0, 0)
+    except OSError as error:
+        if error.errno in (errno.ENODEV, errno.EINVAL):
+            raise Absent("the kernel cannot, or a core has but one thread") from error
+        raise
+    return "has a core"
 
 
 @attempt(own_kernel=True)

@@ -58,7 +58,7 @@ def open_folder_anyway(name: str | bytes, within: int) -> int:
         os.close(folder)
 
 
-def discard(name: str | bytes, within: int) -> None:
+def discard(name: str | bytes, within: int | None = None) -> None:
     """Removes a file that is no folder. One that loses its last name is emptied before: it may be held by somebody whom nobody asks
     for it, by mounts of a container that has ended or by what an overlay remembers, and would stay on the disk."""
     found = os.stat(name, dir_fd=within, follow_symlinks=False)
@@ -70,7 +70,7 @@ def discard(name: str | bytes, within: int) -> None:
     os.unlink(name, dir_fd=within)
 
 
-def _clear(name: str | bytes, within: int) -> None:
+def _clear(name: str | bytes, within: int | None) -> None:
     file = held(name, within)
     try:
         if stat.S_ISREG(os.fstat(file).st_mode):

@@ -23,6 +23,7 @@ from sandpool.local.volumes.spec import Content
 
 DATA = "..data"
 _NEXT = "..data_next"
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # waits for nobody who has a lease on it
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -65,7 +66,7 @@ def _mode(content: Content, path: str, group: int | None) -> int:
 def _files(top: int) -> Iterator[tuple[str, int, bytes]]:
     for at, _, names, folder in os.fwalk(".", dir_fd=top, follow_symlinks=False):
         for name in names:
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+            with open(os.open(name, _READ, dir_fd=folder), "rb") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 yield os.path.normpath(os.path.join(at, name)), mode, file.read()
 

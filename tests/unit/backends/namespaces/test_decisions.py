@@ -58,7 +58,7 @@ def test_limits_hold_somewhere() -> None:
     assert orders.stricter(full, Limits(memory=200)) == Limits(cpu=1, memory=100, pids=5)
     by_group = orders.rlimits(full, full, frozenset({"memory"}), count_processes=True, most_files=5000)
     assert by_group == {
-        "CORE": 1, "MEMLOCK": orders.LOCKED_BYTES, "MSGQUEUE": orders.QUEUED_BYTES, "SIGPENDING": orders.PENDING_SIGNALS,
+        "CORE": 1, "NICE": 0, "RTPRIO": 0, "MEMLOCK": orders.LOCKED_BYTES, "MSGQUEUE": orders.QUEUED_BYTES, "SIGPENDING": orders.PENDING_SIGNALS,
         "NOFILE": orders.LEAST_FILES, "NPROC": 6,
     }  # fmt: skip
     by_process = orders.rlimits(full, Limits(), frozenset(), count_processes=False, most_files=5000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces import disk_bandwidth, open_files
+from sandpool.local.backends.namespaces import disk_bandwidth
 
 
 def block(folder: Path, number: str, scheduler: str, part: str = "") -> Path:
@@ -59,14 +59,3 @@ def test_a_pod_says_what_is_not_held() -> None:
     assert "not on one disk" in disk_bandwidth.note(50, "", None)
     assert "no control group" in disk_bandwidth.note(50, "8:0", None)
     assert "direct or synced" in disk_bandwidth.note(50, "8:0", 1)
-
-
-def test_the_table_of_files_has_no_end(tmp_path: Path) -> None:
-    setting = tmp_path / "file-max"
-    for before in ("2465787\n", f"{2**63 - 1}\n"):
-        setting.write_text(before)
-        open_files.raise_most(setting)
-        assert int(setting.read_text()) == 2**63 - 1
-    setting.write_text("odd")
-    open_files.raise_most(setting)
-    open_files.raise_most(tmp_path / "none")

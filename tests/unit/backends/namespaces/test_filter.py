@@ -134,6 +134,14 @@ def test_what_is_forbidden_is_refused_and_the_rest_allowed(machine: str) -> None
         ("prlimit64", (0, 4, 0x1000, 0), ERROR),
         ("prlimit64", (0, 4, 1 << 40, 0), ERROR),
         ("prlimit64", (1, 4, 1 << 40, 0), ERROR | errno.EPERM),
+        ("fcntl", (3, 4, 2048), ALLOW),
+        ("fcntl", (3, 1025), ALLOW),  # asks for one
+        ("fcntl", (3, 1033, 15), ALLOW),  # seals
+        ("fcntl", (3, 1024, 1), ERROR | errno.EINVAL),
+        ("fcntl", (3, 0xFF_0000_0400, 1), ERROR | errno.EINVAL),
+        ("fcntl", (3, 1040, 0x1000), ERROR | errno.EINVAL),
+        ("prctl", (1, 9), ALLOW),
+        ("prctl", (62, 1, 0, 0, 0), ERROR | errno.EINVAL),
         ("setrlimit", (7, 1), ALLOW),
         ("setrlimit", (4, 1), ERROR),
     ],

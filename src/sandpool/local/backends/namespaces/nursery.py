@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from sandpool.local.backends.namespaces import disk_bandwidth, open_files
+from sandpool.local.backends.namespaces import disk_bandwidth, machine_numbers
 from sandpool.local.backends.namespaces.cgroups import Cgroups
 from sandpool.local.backends.namespaces.forked.cgroup_files import read
 from sandpool.local.backends.namespaces.forked.frames import Refused
@@ -96,7 +96,7 @@ class Nursery(Generic[S]):
     def _lay_out_now(self) -> None:
         self._find_disk()
         if self._ranged:
-            open_files.raise_most(open_files.MOST)
+            machine_numbers.lift()
         self.cgroups.open(for_all_sandboxes())
         make_skeleton(self.skeleton, whole=self._whole)
 
@@ -187,11 +187,4 @@ def _told(preparing: asyncio.Task[None]) -> None:
 def for_all_sandboxes() -> Limits:
     """Together they leave something to the machine and to the process that looks after them."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Limits(memory=int(memory * FOR_ALL), pids=int(pid_max() * FOR_ALL))
-
-
-def pid_max() -> int:
-    try:
-        return int(Path("/proc/sys/kernel/pid_max").read_text())
-    except (OSError, ValueError):
-        return 32768
+    return Limits(memory=int(memory * FOR_ALL), pids=int(machine_numbers.processes() * FOR_ALL))

@@ -52,6 +52,8 @@ def rlimits(
     """Where a control group holds a limit, the process limit is a second line; where none does, the only one."""
     found = {
         "CORE": 1,  # bytes: at 0 a machine that pipes core files to a program would still do so
+        "NICE": 0,  # none of what lets one go before others, which an operator may have been given
+        "RTPRIO": 0,
         "MEMLOCK": LOCKED_BYTES,
         "MSGQUEUE": QUEUED_BYTES,
         "SIGPENDING": PENDING_SIGNALS,

@@ -66,7 +66,7 @@ class NamespacesRuntime:
         try:
             await self._nursery.close()
         finally:
-            self._machine.terminals.close()
+            await self._machine.terminals.close()
 
     async def probe(self) -> Probe:
         async with self._probing:

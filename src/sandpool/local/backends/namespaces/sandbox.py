@@ -130,8 +130,8 @@ class NamespaceSandbox:
     async def start(self, plan: ContainerPlan, stdio: Stdio) -> NamespaceContainer:
         orders.check_name(plan.name)
         self._living()
-        held = self._machine.terminals.check(self.plan.tenant)
         await self._hold(plan)
+        held = await self._machine.terminals.check(self.plan.tenant)
         shared = self._living()  # again: it may have been destroyed meanwhile, and its files be others by now
         groups = self._groups
         own, joined = container_groups(
@@ -165,7 +165,7 @@ class NamespaceSandbox:
                 await asyncio.shield(self._server.once(left))
             raise
         container.ended.add_done_callback(
-            lambda _: self._machine.terminals.ended(self.plan.tenant, container.terminals_folder)
+            lambda _: self._machine.terminals.ended(self.plan.tenant, container.terminals_folder, container.terminals)
         )
         return container
 

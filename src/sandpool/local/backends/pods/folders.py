@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandpool.local.backends.base import BackendError
+from sandpool.local.descriptors import discard
 from sandpool.local.volumes.removal import Trash, empty
 from sandpool.model.metadata import Uid
 
@@ -64,10 +65,8 @@ class PodFolder:
 
     def forget_message(self, container: str, attempt: int) -> None:
         """Emptied first: whoever holds the mounts of the container that has ended keeps the file, and nobody would count it."""
-        message = self.message_path(container, attempt)
-        with contextlib.suppress(OSError):
-            os.truncate(message, 0)
-        message.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            discard(os.fspath(self.message_path(container, attempt)))
 
     def remove(self) -> None:
         _remove(self.trash, self.path)
@@ -107,9 +106,9 @@ class Folders:
 
 
 def last_words(path: Path, most: int) -> str:
-    """The end of what a container wrote as its last message. It may have put anything there."""
+    """The end of what a container wrote as its last message. It may have put anything there. Waits for nobody who has a lease on it."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
             return file.read(most).decode(errors="replace").strip("\0")

@@ -34,6 +34,8 @@ COPIES = (
 )  # FICLONE, FICLONERANGE, FIDEDUPERANGE: of that family, and of other file systems
 PUNCH_HOLE = 2
 CORE = 4  # RLIMIT_CORE
+SET_LEASE, SET_DELEGATION = 1024, 1040  # F_SETLEASE, F_SETDELEG
+CORE_SCHEDULING = 62  # PR_SCHED_CORE
 QUERY_PERSONALITY = 0xFFFFFFFF
 MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB = 0x40000, 4, 0o4000
 SOL_SOCKET = 1
@@ -134,6 +136,24 @@ def _fallocate() -> list[Instruction]:
     return [_argument(1), (JUMP_SET, 0, 1, PUNCH_HOLE), _ALLOW, _refuse(errno.EOPNOTSUPP)]
 
 
+def _fcntl() -> list[Instruction]:
+    """No leases: whoever opens, empties or removes a file on which somebody has one is made to wait, up to 45 s, also when that is the
+    machine. As on file systems without them."""
+    return [
+        _argument(1),
+        (JUMP_EQUAL, 1, 0, SET_LEASE),
+        (JUMP_EQUAL, 0, 1, SET_DELEGATION),
+        _refuse(errno.EINVAL),
+        _ALLOW,
+    ]
+
+
+def _prctl() -> list[Instruction]:
+    """No core for oneself: while a program with a cookie of its own runs, the other thread of its core stands still, and no limit of
+    processor time counts that. As in a kernel without."""
+    return [_argument(0), (JUMP_EQUAL, 0, 1, CORE_SCHEDULING), _refuse(errno.EINVAL), _ALLOW]
+
+
 def _huge_pages(index: int, flag: int) -> list[Instruction]:
     """The operator reserved them for something else. As where none are left: programs take ordinary ones."""
     return [_argument(index), (JUMP_SET, 0, 1, flag), _refuse(errno.ENOMEM), _ALLOW]
@@ -176,7 +196,7 @@ def instructions(machine: Architecture) -> list[Instruction]:
         "mmap": _huge_pages(3, MAP_HUGETLB),  # first, because it is called often
         "memfd_create": _huge_pages(1, MFD_HUGETLB), "shmget": _huge_pages(2, SHM_HUGETLB),
         "clone": _clone(), "clone3": [_refuse(errno.ENOSYS)], "socket": _socket(), "socketpair": _socket(),
-        "ioctl": _ioctl(), "personality": _personality(), "prlimit64": _prlimit(),
+        "ioctl": _ioctl(), "fcntl": _fcntl(), "prctl": _prctl(), "personality": _personality(), "prlimit64": _prlimit(),
         "setrlimit": _setrlimit(),
         "fallocate": _fallocate(),
         "setsockopt": _setsockopt(), "ioprio_set": _ioprio_set(),

@@ -51,7 +51,8 @@ JUDGED = {
     "mmap": (9, 222), "memfd_create": (319, 279), "shmget": (29, 194),
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "personality": (135, 92), "prlimit64": (302, 261), "setrlimit": (160, 164), "fallocate": (285, 47),
-    "setsockopt": (54, 208), "ioprio_set": (251, 30),
+    "setsockopt": (54, 208), "ioprio_set": (251, 30), "fcntl": (72, 25),
+    "prctl": (157, 167),
 }  # fmt: skip
 
 
