@@ -37,14 +37,16 @@ class Terminals:
 
     def ended(self, tenant: str, folder: int | None, most: int) -> None:
         """Call when a container has ended that could have so many, with the open folder of its terminals, which is closed when none is
-        left."""
+        left. It may have been the one that held those of others."""
         if folder is None:
             return
-        if not _listed(folder) and not self._many():
+        if _listed(folder) or self._many():
+            self._left.setdefault(tenant, {})[folder] = most
+            self._held[folder] = most  # until somebody has looked
+        else:
             os.close(folder)
+        if tenant not in self._left:
             return
-        self._left.setdefault(tenant, {})[folder] = most
-        self._held[folder] = most  # until somebody has looked
         task = asyncio.get_running_loop().create_task(self.count(tenant))
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
