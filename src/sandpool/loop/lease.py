@@ -43,7 +43,7 @@ class Terms:
     """
 
     duration: float = 8.0  # others wait this long before they take over
-    renew: float = 7.0  # the holder gives up this long after its last renewal
+    renew: float = 6.5  # the holder gives up this long after its last renewal
     retry: float = 1.0  # between attempts
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Terms:
     @classmethod
     def lasting(cls, duration: float) -> Terms:
         """The usual proportions."""
-        return cls(duration, renew=duration * 7 / 8, retry=duration / 8)
+        return cls(duration, renew=duration * 13 / 16, retry=duration / 8)
 
     def next_look(self, now: float, free_at: float, draw: float) -> float:
         """How many seconds a candidate waits: not longer than until the lease is free, so that nobody loses a turn to it."""

@@ -34,7 +34,7 @@ def test_what_is_no_duration(text: str) -> None:
 
 
 def test_defaults_are_those_of_the_contract() -> None:
-    assert LeadFlags().terms() == Terms() == Terms(duration=8, renew=7, retry=1)
+    assert LeadFlags().terms() == Terms() == Terms(duration=8, renew=6.5, retry=1)
     assert PaceFlags().rate().qps == 0  # no limit
     assert MemberFlags().pool().batch == 300
     assert MemberFlags().pool().readiness_grace == 300

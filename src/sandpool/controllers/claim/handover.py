@@ -66,9 +66,11 @@ class Handover:
         if sandbox is None:
             self._lost(claim, member.uid, f"sandbox {member.key.name} is not the pool's any more")
             return None
-        for _ in range(TRIES):
+        for tried in range(TRIES):
             if not self._assigner.offered(claim.metadata.uid):
                 return None  # stale, drained or going by now: whoever asks again is told something else
+            if tried and self._known(claim) is None:
+                return None  # what was written beside the transfer has found out that the claim is gone
             step = await self._transfer(claim, sandbox)
             match step:
                 case settle.Own(taken):
@@ -187,10 +189,15 @@ class Handover:
 
     def _naming(self, claim: SandboxClaim, sandbox: str) -> Patch | None:
         """What the naming still has to write, by what is known of the claim now."""
-        known = self._observer.caches.claims.get(claim.metadata.key)
-        if not self._options.annotations or known is None or known.metadata.uid != claim.metadata.uid:
+        known = self._known(claim)
+        if not self._options.annotations or known is None:
             return None
         return naming_patch(known, sandbox, self._memory.of(claim))
+
+    def _known(self, claim: SandboxClaim) -> SandboxClaim | None:
+        """As the cache has it; None: it is gone, or another one has its name."""
+        known = self._observer.caches.claims.get(claim.metadata.key)
+        return known if known is not None and known.metadata.uid == claim.metadata.uid else None
 
     async def _named(
         self, claim: SandboxClaim, patch: Patch
