@@ -16,7 +16,7 @@ from sandpool.simulation.authorship import USER, Author, writes_as
 from sandpool.simulation.faults import Fault, Faults
 from sandpool.simulation.world import World
 
-_FAILED = (Fault.CONFLICT, Fault.INTERNAL, Fault.UNAVAILABLE, Fault.TIMEOUT)
+FAILED = (Fault.CONFLICT, Fault.INTERNAL, Fault.UNAVAILABLE, Fault.TIMEOUT)
 """What a call is made again after, because it had no effect."""
 
 
@@ -30,7 +30,7 @@ class Meddler:
     def _heard(self, fault: Fault, whom: Author) -> None:
         """Where a claim was to get a member of a pool, and did not, the pool's template may change now."""
         pool = whom.saw.pool
-        if fault in _FAILED and whom.controller == "claim" and pool is not None and self._chance.random() < 0.5:
+        if fault in FAILED and whom.controller == "claim" and pool is not None and self._chance.random() < 0.5:
             self._world.spawn(self._edit(pool.template_key))
 
     async def _edit(self, template: Key) -> None:

@@ -23,6 +23,8 @@ from sandpool.controllers.sandbox import triggers as sandbox_triggers
 from sandpool.loop.cache import Cache
 from sandpool.loop.queue import Queue
 from sandpool.model.patches import Patch
+from sandpool.simulation import meddler
+from sandpool.simulation.faults import Fault
 
 Change = tuple[Any, str, Callable[[Any], Any]]
 """Where a safeguard stands, its name there, and what to put in its place, given the original."""
@@ -130,7 +132,11 @@ MUTATIONS: dict[str, tuple[Change, ...]] = {
     ),
     "delete-preconditions": ((removal, "Preconditions", lambda original: lambda *_: original()),),
     "lost-creates": ((PoolView, "population", lambda _: property(lambda view: len(view.roster))),),
-    "open-transfers": ((handover.Handover, "settle_open", lambda _: _nothing),),
+    "open-transfers": (
+        (handover.Handover, "settle_open", lambda _: _nothing),
+        # It shows only where the member is no longer wanted when its transfer turns out to have happened.
+        (meddler, "FAILED", lambda failed: (*failed, Fault.LOST, Fault.TIMEOUT_AFTER, Fault.INTERNAL_AFTER)),
+    ),
     "annotations-first": ((handover.Handover, "name", lambda _: _nothing),),
     "ready-again": ((FirstReady, "follows", lambda _: lambda *_: None),),
     "granted-news": ((Triggers, "_granted", lambda _: lambda *_: None),),
