@@ -69,7 +69,8 @@ async def test_five_bursts_of_300_claims_on_a_pool_of_600(stage: Stage) -> None:
             bound = [claim.status.sandbox.name for claim in claims if claim.status.sandbox is not None]
             assert len(bound) == len(set(bound)) == 1500
             held(audit.writes(USER), 1500)
-            assert audit.refused(USER) == {}
+            # An Event is written when there is time. On a busy server one may run into the time limit of a write.
+            assert {what: count for what, count in audit.refused(USER).items() if " events " not in what} == {}
             assert not Counter(
                 each.about for each in audit.requests(USER) if each.verb == "get" and work(each.resource)
             )
