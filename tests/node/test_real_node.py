@@ -297,7 +297,7 @@ async def test_a_kubelet_that_dies(world: Cluster, user: User) -> None:
 
 
 async def test_a_node_that_is_drained(user: User, kubectl: Kubectl) -> None:
-    """Nothing on it is handed out; a claim waits for a place elsewhere, here until the node is given back."""
+    """Nothing on it is handed out; a claim waits for a place elsewhere, here until the node is given back. Then it has what is ready first."""
     await user.create(TEMPLATES, "python", podTemplate=box())
     await user.pool(1)
     await user.filled(1)
@@ -315,6 +315,8 @@ async def test_a_node_that_is_drained(user: User, kubectl: Kubectl) -> None:
             return any(one is not None and one.reason == "Unschedulable" for one in scheduled)
 
         await user.until(unplaced, "a sandbox of the claim's own has no node to go to")
+        [claim] = await user.all(CLAIMS)
+        assert claim.status.sandbox is None
     finally:
         kubectl("uncordon", NAME)
-    assert (await user.served("mine"))["mine"] not in warm
+    await user.served("mine")
