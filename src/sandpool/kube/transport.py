@@ -32,7 +32,7 @@ SLACK = 15.0  # seconds that a watch may outlive the end that the server was ask
 @dataclass(frozen=True, slots=True)
 class Limits:
     request: float = 30.0  # seconds for a whole request
-    write: float = 7.0  # likewise if it writes: no longer than a lease is held, so that no write outlives leadership
+    write: float = 6.5  # likewise if it writes: no longer than a lease is held, so that no write outlives leadership
     connect: float = 10.0  # seconds for a place among the connections and a new one
     connections: int = 100  # for requests; watches are not counted
     body: int = 256 << 20  # bytes of an answer
