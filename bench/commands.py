@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
 
 LONGEST = 1800.0
 """Seconds after which a run is given up: far longer than any takes."""

@@ -17,6 +17,7 @@ from random import random as dice
 from typing import Any
 
 from bench.pools import NAMESPACE, POOL
+from sandpool.base.clock import Clock, SystemClock
 from sandpool.controllers.claim.binding import binding, bound_status
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.kube.http import HttpApi, connect
@@ -27,7 +28,6 @@ from sandpool.load.counts import Counts, count_audit
 from sandpool.load.machine import conditions
 from sandpool.load.record import ClaimRecord
 from sandpool.load.summary import Used, summarise
-from sandpool.loop.clock import Clock, SystemClock
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
 from sandpool.model.sandbox import Sandbox
 

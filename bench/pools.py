@@ -15,13 +15,13 @@ from random import random as dice
 from typing import Any
 
 from bench.commands import load
+from sandpool.base.clock import Clock, SystemClock
 from sandpool.kube.api import Api, EventType
 from sandpool.kube.errors import Gone
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.kube.nearby import Running
+from sandpool.kube.local_discovery import Running
 from sandpool.load.fresh import fresh_cluster
-from sandpool.loop.clock import Clock, SystemClock
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.patches import merge_patch

@@ -22,9 +22,9 @@ from bench.pools import refill, rollout
 from bench.scenarios import FULL, QUICK, Scale, plain, real
 from bench.series import HOLLOW, OURS, RESULTS, Series, alternated, around, brief, busy_cores, write
 from bench.sustained import sustained
+from sandpool.base.clock import SystemClock
 from sandpool.load.fresh import on_disk
 from sandpool.load.machine import is_durable
-from sandpool.loop.clock import SystemClock
 
 Run = Callable[[], Awaitable[dict[str, Any]]]
 

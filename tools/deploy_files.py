@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
-from sandpool.assembly.installation import rules
-from sandpool.assembly.installation.access import RBAC
-from sandpool.assembly.installation.objects import objects
-from sandpool.assembly.installation.priority import priority
-from sandpool.assembly.installation.router import router
-from sandpool.assembly.installation.settings import Settings
+from sandpool.install import rules
+from sandpool.install.access import RBAC
+from sandpool.install.objects import objects
+from sandpool.install.priority import priority
+from sandpool.install.router import router
+from sandpool.install.settings import Settings
 from sandpool.model.crds import crds, to_yaml
 from sandpool.model.names import LABEL
 
@@ -106,7 +106,7 @@ def _rules() -> str:
         "routerCluster": rules.ROUTER_CLUSTER,
         "users": rules.USERS,
     }
-    head = "# Made by tools/deploy_files.py from src/sandpool/assembly/installation/rules.py, which also says why.\n"
+    head = "# Made by tools/deploy_files.py from src/sandpool/install/rules.py, which also says why.\n"
     return head + to_yaml({scope: [rule.body() for rule in table] for scope, table in scopes.items()})
 
 
@@ -164,7 +164,7 @@ def _permissions() -> str:
     head = (
         "# Permissions of the controller and of the router\n\n"
         "All of them, and what each is for. `sandpool install` and the Helm chart grant these and no others; tests "
-        "compare them with\nevery call in the code. This page is made from `assembly/installation/rules.py` by "
+        "compare them with\nevery call in the code. This page is made from `install/rules.py` by "
         "`tools/deploy_files.py`.\n"
     )
     scopes = (

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import yaml
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_config
-from sandpool.loop.clock import SystemClock
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
 from sandpool.model.metadata import Object

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sandpool.version import __version__
 
 if TYPE_CHECKING:
+    from sandpool.base.errors import SandpoolError
     from sandpool.kube.errors import (
         AlreadyExists,
         ApiError,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         NotFound,
         Refused,
         RequestTooLarge,
-        SandpoolError,
         ServerTimeout,
         TooManyRequests,
         Unauthorized,

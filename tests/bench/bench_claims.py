@@ -20,25 +20,25 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sandpool.assembly.controllers import Controllers, Telling, assemble
-from sandpool.assembly.interpreter import collect_quietly, settle_interpreter
+from sandpool.app.controllers import Controllers, Telling, assemble
+from sandpool.base.clock import SystemClock
+from sandpool.base.interpreter import collect_quietly, settle_interpreter
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.objects.uids import NewUids
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Observer, Store
 from sandpool.kube.api import Api
 from sandpool.kube.lanes import LaneGate
-from sandpool.local.api import LocalApi
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.collect import Collector
-from sandpool.local.kubelet.agent import Kubelet
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.uids import NewUids
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Observer, Store
-from sandpool.loop.clock import SystemClock
 from sandpool.loop.manager import Manager
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
 from sandpool.model.reasons import Type
+from sandpool.node.kubelet.agent import Kubelet
+from sandpool.node.runtimes.fake import HollowBackend
 from support.counting_api import CountingApi
 from support.full_pool import fill
 

@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_claims import BURST, POOL, Latencies, a_cluster, filled
 
-from sandpool.assembly.controllers import Controllers, Telling
+from sandpool.app.controllers import Controllers, Telling
+from sandpool.controlplane.store.errors import StoreFailed
+from sandpool.controlplane.store.log import Commit
 from sandpool.kube.api import Api
-from sandpool.local.store.errors import StoreFailed
-from sandpool.local.store.log import Commit
 from sandpool.model.kinds import POOLS, TEMPLATES
 from sandpool.telemetry.metrics import Metrics
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import uvloop
 
-from sandpool.local.api import LocalApi
-from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.options import WatchQuery
-from sandpool.local.store.log import Commit
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import NullObserver, Store
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.objects.options import WatchQuery
+from sandpool.controlplane.store.log import Commit
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import NullObserver, Store
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, json_patch, merge_patch
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import uvloop
 
-from sandpool.assembly.data_dir import DataDir
-from sandpool.assembly.local_cluster import LocalCluster, serve
-from sandpool.assembly.local_options import LocalOptions
+from sandpool.app.local_cluster import LocalCluster, serve
+from sandpool.app.local_options import LocalOptions
+from sandpool.controlplane.data_dir import DataDir
 from sandpool.kube.api import Api
 from sandpool.model.kinds import PODS
 from sandpool.telemetry.log import configure

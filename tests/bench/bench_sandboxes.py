@@ -15,10 +15,10 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.namespaces.sandbox import NamespaceSandbox
-from sandpool.local.backends.runtime import ContainerPlan, ExecPlan, SandboxPlan, Stdio
-from sandpool.local.images.image import RootFs
+from sandpool.node.images.image import RootFs
+from sandpool.node.runtimes.contract import ContainerPlan, ExecPlan, SandboxPlan, Stdio
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.namespaces.sandbox import NamespaceSandbox
 
 PYTHON = ("/usr/bin/python3", "-c", "print(1)")  # the one that sandboxes see
 HOST = RootFs(host=True)

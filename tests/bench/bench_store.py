@@ -15,12 +15,12 @@ from pathlib import Path
 
 import uvloop
 
-from sandpool.local.store.log import Commit
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.sqlite_file import connect, create
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import NullObserver, Store
-from sandpool.local.store.writer import Bounds
+from sandpool.controlplane.store.log import Commit
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.sqlite_file import connect, create
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import NullObserver, Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
 
 PREFIX = "agents.x-k8s.io/sandboxes/"

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 import yaml
 
-from sandpool.assembly.installation.objects import objects
-from sandpool.assembly.installation.rules import CLUSTER, CORE, DEFINITIONS, ROUTER_NAMESPACED, STORAGE
-from sandpool.assembly.installation.settings import Settings
 from sandpool.cli.controller import controller
 from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.main import build
 from sandpool.cli.router import router
+from sandpool.install.objects import objects
+from sandpool.install.rules import CLUSTER, CORE, DEFINITIONS, ROUTER_NAMESPACED, STORAGE
+from sandpool.install.settings import Settings
 from sandpool.model.blueprint import secure_pod_spec
 from sandpool.model.container_defaults import STANDARD, ContainerDefaults, amounts
 from sandpool.model.template import SandboxTemplate

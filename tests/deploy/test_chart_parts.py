@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sandpool.assembly.installation.priority import priority
 from sandpool.cli.controller_flags import DOMAINS_FILE, MemberFlags
+from sandpool.install.priority import priority
 from support.helm import CHART, by_identity, rendered
 
 pytestmark = pytest.mark.kube

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.installation.objects import objects
-from sandpool.assembly.installation.rules import CLUSTER
-from sandpool.assembly.installation.settings import Settings
 from sandpool.cli.exits import FAILED, USAGE
 from sandpool.cli.install import path_of
 from sandpool.cli.main import run
+from sandpool.install.objects import objects
+from sandpool.install.rules import CLUSTER
+from sandpool.install.settings import Settings
 from sandpool.model.crds import crds
 from support.cluster import running_cluster, sandpool
 from support.helm import by_identity, documents

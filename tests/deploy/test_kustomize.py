@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sandpool.assembly.installation.objects import objects
-from sandpool.assembly.installation.priority import priority
-from sandpool.assembly.installation.settings import Settings
+from sandpool.install.objects import objects
+from sandpool.install.priority import priority
+from sandpool.install.settings import Settings
 from support.helm import by_identity, documents
 from support.kubectl import kubectl_path
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandpool.assembly.installation.rules import LEASE
+from sandpool.install.rules import LEASE
 from support.cluster import sandpool
 from support.helm import documents
 from support.kube_server import KubeServer

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.controllers import Caches
-from sandpool.assembly.installation import rules
-from sandpool.assembly.installation.rules import Rule
+from sandpool.app.controllers import Caches
+from sandpool.install import rules
+from sandpool.install.rules import Rule
 from sandpool.model import kinds
 from sandpool.model.resource import Resource
 from sandpool.router import reviews

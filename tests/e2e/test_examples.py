@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandpool.assembly.first_pool import template_body
+from sandpool.install.first_pool import template_body
 from support.cluster import Cluster, running_cluster
 from support.kubectl import kubectl_path
 

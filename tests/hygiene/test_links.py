@@ -31,7 +31,7 @@ def followed(text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_what_is_named_in_an_open_folder_is_not_followed(path: Path) -> None:
-    assert followed(path.read_text()) == [], "use sandpool.local.descriptors"
+    assert followed(path.read_text()) == [], "use sandpool.node.openat"
 
 
 def test_it_would_be_found() -> None:

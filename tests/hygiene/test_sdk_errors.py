@@ -31,7 +31,7 @@ def raised() -> dict[str, type[Exception]]:
     while left:
         kind = left.pop()
         left += kind.__subclasses__()
-        if kind.__module__.startswith(("sandpool.sdk.", "sandpool.kube.")):
+        if kind is sandpool.SandpoolError or kind.__module__.startswith(("sandpool.sdk.", "sandpool.kube.")):
             assert found.setdefault(kind.__name__, kind) is kind or kind.__name__ in INNER, "two of one name"
     return {name: kind for name, kind in found.items() if name not in INNER}
 

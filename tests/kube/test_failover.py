@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandpool.assembly.installation.rules import LEASE
+from sandpool.install.rules import LEASE
 from sandpool.kube.errors import AlreadyExists
 from sandpool.loop.lease import Terms
 from sandpool.model.kinds import LEASES, PODS

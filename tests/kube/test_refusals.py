@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.installation.access import access
-from sandpool.assembly.installation.settings import CONTROLLER, Settings
+from sandpool.install.access import access
+from sandpool.install.settings import CONTROLLER, Settings
 from sandpool.model.crds import crds
 from sandpool.model.kinds import SANDBOXES
 from support import kube_server

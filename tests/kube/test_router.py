@@ -21,16 +21,16 @@ import pytest
 import yaml
 
 from sandpool import ApiError, AsyncSandbox, Config
-from sandpool.assembly.installation.access import RBAC
-from sandpool.assembly.installation.router import router
-from sandpool.assembly.installation.settings import ROUTER, Settings
-from sandpool.assembly.pages import Address
-from sandpool.assembly.preflight import CannotStart
-from sandpool.assembly.router import KubeRouterOptions, serve
-from sandpool.assembly.server_tls import ServerTls
-from sandpool.assembly.tls_terms import read_terms
+from sandpool.app.router import KubeRouterOptions, serve
+from sandpool.app.server_tls import ServerTls
+from sandpool.install.access import RBAC
+from sandpool.install.preflight import CannotStart
+from sandpool.install.router import router
+from sandpool.install.settings import ROUTER, Settings
 from sandpool.kube.kubeconfig import load_config
+from sandpool.loop.tls_terms import read_terms
 from sandpool.router.activity import LAST_ACTIVITY, Rhythm
+from sandpool.telemetry.pages import Address
 from support import kube_server
 from support.boxd_daemon import boxd
 from support.kube_access import create, write_kubeconfig

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.installation.rules import LEASE
+from sandpool.install.rules import LEASE
 from sandpool.kube.errors import NotFound
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import (

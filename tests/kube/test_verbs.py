@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.assembly.installation.rules import CLUSTER, NAMESPACED, OWN
+from sandpool.install.rules import CLUSTER, NAMESPACED, OWN
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
 from support.kube_ledger import LEDGER
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandpool.base.clock import LoopClock
+from sandpool.base.rate_limit import TokenBucket
 from sandpool.kube.lanes import Lane, LaneGate
-from sandpool.kube.rate import TokenBucket
-from sandpool.loop.clock import LoopClock
 
 
 @dataclass(frozen=True)

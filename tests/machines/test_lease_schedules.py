@@ -15,9 +15,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from sandpool.base.clock import LoopClock, Timer
 from sandpool.kube.api import Api
 from sandpool.kube.errors import Refused, Unreachable
-from sandpool.loop.clock import LoopClock, Timer
 from sandpool.loop.errors import LeadershipLost
 from sandpool.loop.lease import Elector
 from sandpool.telemetry.metrics import Metrics

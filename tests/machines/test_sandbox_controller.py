@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from integration.controllers.box_cluster import Cluster, controlled
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.sandbox.observe import Caches, Observer
 from sandpool.controllers.sandbox.options import Options
 from sandpool.controllers.sandbox.plan import plan_sandbox
 from sandpool.controllers.sandbox.status import Trouble, expired_status, status_of, status_patch
-from sandpool.kube.errors import ApiError, Conflict, InternalError, SandpoolError, TooManyRequests, Unreachable
+from sandpool.kube.errors import ApiError, Conflict, InternalError, TooManyRequests, Unreachable
 from sandpool.loop.cache import Cache
 from sandpool.model import kinds
 from sandpool.model.blueprint import pod_spec_hash

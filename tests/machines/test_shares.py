@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sandpool.loop.shares import ALPHA, OPERATOR, Decision, Revoke, Shares
+from sandpool.base.shares import ALPHA, OPERATOR, Decision, Revoke, Shares
 
 TENANTS = st.sampled_from(["a", "b", "c", "d", OPERATOR])
 

@@ -19,13 +19,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sandpool.local.store.errors import StoreFailed
-from sandpool.local.store.history import Cursor, Remember
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.record import Compacted, Record, Stale
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.controlplane.store.errors import StoreFailed
+from sandpool.controlplane.store.history import Cursor, Remember
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.record import Compacted, Record, Stale
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
 from support.store_logs import HeldLog
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from node.run import SERVICE
-from sandpool.assembly.installation.rules import LEASE
-from sandpool.assembly.installation.settings import CONTROLLER
+from sandpool.install.rules import LEASE
+from sandpool.install.settings import CONTROLLER
 from sandpool.model.kinds import LEASES, NETWORK_POLICIES, TEMPLATES, raw
 from support.helm import CHART, helm
 from support.kube_stage import User, a_user

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from node.run import SERVICE
-from sandpool.assembly.installation.rules import LEASE
-from sandpool.assembly.installation.settings import CONTROLLER
+from sandpool.install.rules import LEASE
+from sandpool.install.settings import CONTROLLER
 from sandpool.model.kinds import LEASES, TEMPLATES
 from support.kube_access import NAMESPACE
 from support.kube_stage import User, a_user

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import ApiError, Unreachable
-from sandpool.local.store.store import Store
 from sandpool.model.kinds import CONFIG_MAPS, POOLS, TEMPLATES
 from sandpool.model.metadata import NO_REVISION
 from sandpool.simulation import bodies

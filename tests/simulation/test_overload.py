@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.controllers import ControllerOptions
+from sandpool.app.controllers import ControllerOptions
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES

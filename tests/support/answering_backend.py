@@ -7,10 +7,10 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-from sandpool.local.backends.base import BackendError, Command, Exit, Streams
-from sandpool.local.backends.hollow import HollowBackend, HollowOptions
-from sandpool.loop.clock import Clock
+from sandpool.base.clock import Clock
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import BackendError, Command, Exit, Streams
+from sandpool.node.runtimes.fake import HollowBackend, HollowOptions
 
 QUICK = HollowOptions(start=(0.1, 0.1), ready=(0.1, 0.1), stop=(0.1, 0.1))
 

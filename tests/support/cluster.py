@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from sandpool.assembly.data_dir import DataDir
 from sandpool.cli import http
-from sandpool.kube.nearby import Running
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.kube.local_discovery import Running
 from support.forked_commands import Prepared
 
 COMMAND = [sys.executable, "-m", "sandpool"]

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.api import Api, EventType
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.loop.clock import SystemClock
 from sandpool.model.metadata import Object
 from sandpool.model.resource import Resource
 

@@ -16,18 +16,16 @@ from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
-from sandpool.assembly.controllers import ControllerOptions, Controllers, Telling, Workers, assemble
+from sandpool.app.controllers import ControllerOptions, Controllers, Telling, Workers, assemble
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Observer, Store
 from sandpool.kube.api import Api
-from sandpool.local.api import LocalApi
-from sandpool.local.backends.hollow import HollowBackend, HollowOptions
-from sandpool.local.collect import Collector
-from sandpool.local.kubelet.agent import Kubelet
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.history import Remember
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Observer, Store
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.manager import Manager
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
@@ -38,6 +36,8 @@ from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
+from sandpool.node.kubelet.agent import Kubelet
+from sandpool.node.runtimes.fake import HollowBackend, HollowOptions
 from sandpool.telemetry.log import bound_to
 from sandpool.telemetry.metrics import OUTCOMES
 from support.counting_api import CountingApi, Made

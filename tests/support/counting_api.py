@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
-from sandpool.kube.errors import SandpoolError
 from sandpool.model.metadata import Object, Revision
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource

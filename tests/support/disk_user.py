@@ -10,12 +10,12 @@ import sys
 import traceback
 from pathlib import Path
 
-from sandpool.local.backends.base import ContainerSpec, Resources, Running, Workload, WorkloadSpec
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.pods.backend import PodsBackend
-from sandpool.local.disk.guard import DiskGuard
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import ContainerSpec, Resources, Running, Workload, WorkloadSpec
+from sandpool.node.disk.guard import DiskGuard
+from sandpool.node.pods.backend import PodsBackend
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
 from support.disk_hiding import HIDING
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import sandpool
-from sandpool.local.backends.gvisor.runtime import GvisorRuntime
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.process.runtime import ProcessRuntime
-from sandpool.local.backends.runtime import Runtime
+from sandpool.node.runtimes.contract import Runtime
+from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.process.runtime import ProcessRuntime
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def fork_server() -> tuple[str, ...]:
     """What `sandpool up` starts, also from a copy of the package that is not installed."""
     code = (
         f"import sys; sys.path.append({str(Path(sandpool.__file__).parents[1])!r}); from sandpool.boxd.forked import "
-        "serve_forked; from sandpool.local.backends.namespaces.forked.forkserver import main; main(serve_forked)"
+        "serve_forked; from sandpool.node.runtimes.namespaces.forked.forkserver import main; main(serve_forked)"
     )
     return (sys.executable, "-I", "-S", "-c", code)
 

@@ -11,8 +11,8 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from sandpool.local.backends.runtime import Container, ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio, Task
-from sandpool.local.images.image import RootFs
+from sandpool.node.images.image import RootFs
+from sandpool.node.runtimes.contract import Container, ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio, Task
 from support.escape_world import FOREVER, PATIENCE, World
 
 _numbers = itertools.count(1)

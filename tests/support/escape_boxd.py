@@ -12,8 +12,8 @@ import tarfile
 from pathlib import Path
 
 import sandpool
-from sandpool.local.backends.runtime import ExecPlan, Stdio
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.runtimes.contract import ExecPlan, Stdio
 from support.boxd_daemon import boxd
 from support.escape_box import Box, a_box, captured
 from support.escape_volumes import SWAP

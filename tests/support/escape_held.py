@@ -8,11 +8,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from sandpool.local.backends.base import Exit, Running, VolumeMount, Waiting, Workload
-from sandpool.local.backends.namespaces.group_readings import keyed, number
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.volumes.spec import Claim, VolumeSpec
 from sandpool.model.metadata import Key
+from sandpool.node.backend import Exit, Running, VolumeMount, Waiting, Workload
+from sandpool.node.runtimes.namespaces.group_readings import keyed, number
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.volumes.spec import Claim, VolumeSpec
 from support.escape_world import FOREVER, World
 
 CLAIM = "claim-that-pods-share"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from sandpool.local.network.forbidden import Address
-from sandpool.local.network.route import Route
+from sandpool.node.network.forbidden import Address
+from sandpool.node.network.route import Route
 
 PUBLIC_ADDRESS = "1.2.3.4"
 

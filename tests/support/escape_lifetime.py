@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 
-from sandpool.local.backends.base import Exit, Running, Started, VolumeMount
-from sandpool.local.errors import NodeError
-from sandpool.local.volumes.spec import Claim, EmptyDir, VolumeSpec
+from sandpool.base.errors import NodeError
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import Exit, Running, Started, VolumeMount
+from sandpool.node.volumes.spec import Claim, EmptyDir, VolumeSpec
 from support.escape_census import marked
 from support.escape_world import FOREVER, World
 

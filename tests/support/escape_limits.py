@@ -7,11 +7,11 @@ import contextlib
 import ctypes
 import os
 
-from sandpool.local.backends.base import Started, VolumeMount
-from sandpool.local.backends.runtime import Limits
-from sandpool.local.errors import NodeError
-from sandpool.local.volumes.spec import EmptyDir, VolumeSpec
+from sandpool.base.errors import NodeError
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import Started, VolumeMount
+from sandpool.node.runtimes.contract import Limits
+from sandpool.node.volumes.spec import EmptyDir, VolumeSpec
 from support.escape_box import Box, a_box
 from support.escape_world import FOREVER, World
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from sandpool.local.backends.base import (
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import (
     ContainerSpec,
     Exit,
     PodSecurityContext,
@@ -26,10 +27,9 @@ from sandpool.local.backends.base import (
     Waiting,
     Workload,
 )
-from sandpool.local.backends.runtime import Mount
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import RootFs
-from sandpool.local.volumes.spec import Claim, EmptyDir, HostPath, VolumeSpec
+from sandpool.node.images.image import RootFs
+from sandpool.node.runtimes.contract import Mount
+from sandpool.node.volumes.spec import Claim, EmptyDir, HostPath, VolumeSpec
 from support.escape_box import a_box
 from support.escape_talk import Conversation
 from support.escape_volumes import SWAP, data_of, settled

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-from sandpool.local.backends.base import Exit, Running, Unsupported
-from sandpool.local.backends.runtime import Limits
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import Exit, Running, Unsupported
+from sandpool.node.runtimes.contract import Limits
 from support.escape_box import a_box
 from support.escape_census import descendants, stubs
 from support.escape_lifetime import OUTLIVE, SAFE_WAYS, SIGNALS

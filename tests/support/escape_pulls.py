@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import msgspec
 
-from sandpool.local.backends.base import Running, Waiting
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.store import ImageStore
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import NodeError
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import Running, Waiting
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.store import ImageStore
 from support.escape_world import PATIENCE, World
 from support.inner_service import InnerService, inner_service
 

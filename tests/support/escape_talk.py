@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandpool.local.backends.base import Command
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import Command
 from support import (
     escape_hostile,
     escape_in_files,

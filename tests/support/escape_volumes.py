@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sandpool.local.backends.base import Exit, Running, Started, VolumeMount, Waiting, Workload
-from sandpool.local.backends.runtime import Mount
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import RootFs
-from sandpool.local.volumes.spec import Claim, EmptyDir, HostPath, VolumeSpec
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import Exit, Running, Started, VolumeMount, Waiting, Workload
+from sandpool.node.images.image import RootFs
+from sandpool.node.runtimes.contract import Mount
+from sandpool.node.volumes.spec import Claim, EmptyDir, HostPath, VolumeSpec
 from support.escape_box import a_box
 from support.escape_lifetime import over
 from support.escape_talk import Conversation

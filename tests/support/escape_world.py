@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import sandpool
-from sandpool.local.backends.base import (
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import NodeError
+from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import (
     Command,
     ContainerPort,
     ContainerSpec,
@@ -29,17 +32,14 @@ from sandpool.local.backends.base import (
     Workload,
     WorkloadSpec,
 )  # fmt: skip
-from sandpool.local.backends.pods.backend import PodsBackend
-from sandpool.local.backends.pods.options import PodsOptions
-from sandpool.local.errors import NodeError
-from sandpool.local.images.store import ImageStore
-from sandpool.local.network.local import LocalNetwork
-from sandpool.local.network.policies import Policies
-from sandpool.local.volumes.options import VolumeOptions
-from sandpool.local.volumes.spec import Claim, Content, EmptyDir, HostPath, VolumeSpec
-from sandpool.local.volumes.store import VolumeStore
-from sandpool.loop.clock import SystemClock
-from sandpool.model.metadata import Key, Uid
+from sandpool.node.images.store import ImageStore
+from sandpool.node.network.local import LocalNetwork
+from sandpool.node.network.policies import Policies
+from sandpool.node.pods.backend import PodsBackend
+from sandpool.node.pods.options import PodsOptions
+from sandpool.node.volumes.options import VolumeOptions
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, VolumeSpec
+from sandpool.node.volumes.store import VolumeStore
 from support.escape_backends import BACKENDS, Kind
 from support.escape_census import Census, census
 from support.escape_internet import Internet

@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api, Event, Page, Preconditions, Propagation
-from sandpool.kube.errors import SandpoolError, Unreachable
+from sandpool.kube.errors import Unreachable
 from sandpool.model.metadata import Object, Revision
 from sandpool.model.patches import Patch
 from sandpool.model.resource import Resource

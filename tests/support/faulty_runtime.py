@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from sandpool.local.backends.base import Probe
-from sandpool.local.backends.runtime import Container, ContainerPlan, Limits, Runtime, Sandbox, SandboxPlan, Stdio
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import Probe
+from sandpool.node.runtimes.contract import Container, ContainerPlan, Limits, Runtime, Sandbox, SandboxPlan, Stdio
 
 T = TypeVar("T")
 

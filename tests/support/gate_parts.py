@@ -11,10 +11,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Event, EventType
-from sandpool.kube.errors import SandpoolError
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
 from sandpool.model.codec import decode
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.sandbox import Sandbox

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from sandpool.local.backends.base import Probe
-from sandpool.local.backends.gvisor.runtime import GvisorRuntime
+from sandpool.node.backend import Probe
+from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
 from support import runsc
 from support.sandboxes import Bench
 

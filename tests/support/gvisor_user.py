@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 from typing import Any, cast
 
-from sandpool.local.backends.gvisor.runtime import GvisorRuntime
-from sandpool.local.backends.runtime import Stdio
+from sandpool.node.runtimes.contract import Stdio
+from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
 from support.sandbox_scenarios import SCENARIOS
 from support.sandboxes import FOREVER, Bench, shell
 

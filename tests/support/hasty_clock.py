@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sandpool.loop.clock import SystemClock, Timer
+from sandpool.base.clock import SystemClock, Timer
 
 
 class Hasty(SystemClock):

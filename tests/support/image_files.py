@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandpool.local.images.machine import this_machine
+from sandpool.node.images.machine import this_machine
 
 OCI = "application/vnd.oci.image."
 MANIFEST, INDEX, CONFIG = f"{OCI}manifest.v1+json", f"{OCI}index.v1+json", f"{OCI}config.v1+json"

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.pace import Place
-from sandpool.local.images.places import Places
-from sandpool.local.images.store import ImageStore
-from sandpool.loop.clock import Clock, SystemClock
+from sandpool.base.clock import Clock, SystemClock
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.pace import Place
+from sandpool.node.images.places import Places
+from sandpool.node.images.store import ImageStore
 from support.image_merge import merge
 
 LOOPBACK = ("127.0.0.1:*", "127.0.0.2:*", "[::1]:*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
 
 
 class ImpatientClock(SystemClock):

@@ -13,22 +13,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conformance.bodies import sandbox
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.apiserver.access.directory import open_access
+from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.controlplane.apiserver.server import ApiServer, ServerOptions
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.namespaces import NamespaceLife, ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.kube.api import Api
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.local.api import LocalApi
-from sandpool.local.apiserver.access.directory import open_access
-from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
-from sandpool.local.apiserver.server import ApiServer, ServerOptions
-from sandpool.local.collect import Collector
-from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.history import Remember
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
-from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.patches import merge_patch
 from support.kube_fixture import real_compaction, real_kubeconfig

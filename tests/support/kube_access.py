@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from sandpool.assembly.installation.access import access
-from sandpool.assembly.installation.settings import CONTROLLER, Settings
+from sandpool.install.access import access
+from sandpool.install.settings import CONTROLLER, Settings
 from support.kube_server import KubeServer
 
 NAMESPACE = "agent-sandbox-system"

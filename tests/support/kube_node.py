@@ -14,12 +14,12 @@ from pathlib import Path
 
 import uvloop
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.kubelet.agent import Kubelet
-from sandpool.local.kubelet.options import KubeletOptions, Pace
-from sandpool.loop.clock import SystemClock
+from sandpool.node.kubelet.agent import Kubelet
+from sandpool.node.kubelet.options import KubeletOptions, Pace
+from sandpool.node.runtimes.fake import HollowBackend
 from sandpool.telemetry.log import configure
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.errors import ApiError, Conflict, NotFound, Unreachable
 from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.loop.clock import SystemClock
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, NAMESPACES, POOLS, SANDBOXES, TEMPLATES

@@ -7,10 +7,10 @@ import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
 
-from sandpool.assembly.lifetimes import beside
+from sandpool.base.clock import SystemClock
 from sandpool.kube.api import Api
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import SystemClock
+from sandpool.loop.lifetimes import beside
 from sandpool.loop.reflector import Pace, Reflector, Scope
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true

@@ -10,19 +10,19 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import Api
-from sandpool.local.api import LocalApi
-from sandpool.local.backends.base import Backend
-from sandpool.local.backends.hollow import HollowBackend, HollowOptions
-from sandpool.local.kubelet.agent import Kubelet, Surroundings
-from sandpool.local.kubelet.options import KubeletOptions
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import LoopClock
 from sandpool.model.kinds import PODS, raw
-from sandpool.telemetry.story import Story
+from sandpool.node.backend import Backend
+from sandpool.node.kubelet.agent import Kubelet, Surroundings
+from sandpool.node.kubelet.options import KubeletOptions
+from sandpool.node.runtimes.fake import HollowBackend, HollowOptions
+from sandpool.telemetry.reconcile_history import Story
 from support.counting_api import CountingApi
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
+from sandpool.controlplane.objects.collection import delete_each
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.objects.options import Deleted, DeleteOptions, ListQuery, WriteOptions
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import NotFound
-from sandpool.local.objects.collection import delete_each
-from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.options import Deleted, DeleteOptions, ListQuery, WriteOptions
-from sandpool.local.store.history import Remember
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.record import Record
-from sandpool.local.store.store import Store
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, json_patch, merge_patch
 from sandpool.model.resource import Resource

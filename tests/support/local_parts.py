@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from sandpool.local.store.store import Store
+from sandpool.controlplane.store.store import Store
 
 _TURNS = 5_000
 

@@ -23,16 +23,16 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from sandpool.local.apiserver.access.directory import Access, open_access
-from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
-from sandpool.local.apiserver.handlers.runtime import Runtime
-from sandpool.local.apiserver.server import ApiServer, ServerOptions
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.history import Remember
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.controlplane.apiserver.access.directory import Access, open_access
+from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.controlplane.apiserver.handlers.runtime import Runtime
+from sandpool.controlplane.apiserver.server import ApiServer, ServerOptions
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.kinds import NAMESPACES, SERVICE_ACCOUNTS
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")

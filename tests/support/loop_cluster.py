@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import Api
-from sandpool.local.api import LocalApi
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.history import Remember
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import LoopClock
 from sandpool.model.core import ConfigMap
 from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES
 from support.flaky_api import FlakyApi

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.api import Api
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import SystemClock
 from sandpool.loop.reflector import Pace, Reflector, Scope
 from sandpool.model.metadata import Object
 from sandpool.model.resource import Resource

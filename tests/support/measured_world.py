@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sandpool.controllers.assigner.assigner import Assigner
-from sandpool.controllers.measures.measures import Measures
+from sandpool.controllers.metrics.metrics import Measures
 from sandpool.loop.cache import Cache
 from sandpool.model import labels
 from sandpool.model.claim import BoundSandbox, SandboxClaim, SandboxClaimSpec, SandboxClaimStatus

@@ -11,14 +11,14 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from ipaddress import ip_address
 
-from sandpool.local.network.forbidden import Address
-from sandpool.local.network.local import LocalNetwork
-from sandpool.local.network.options import NetworkOptions
-from sandpool.local.network.pod import PodNetwork
-from sandpool.local.network.policies import Policies
-from sandpool.local.network.port import Port, Wanted
-from sandpool.local.network.route import Route
-from sandpool.loop.clock import Clock, SystemClock
+from sandpool.base.clock import Clock, SystemClock
+from sandpool.node.network.forbidden import Address
+from sandpool.node.network.local import LocalNetwork
+from sandpool.node.network.options import NetworkOptions
+from sandpool.node.network.pod import PodNetwork
+from sandpool.node.network.policies import Policies
+from sandpool.node.network.port import Port, Wanted
+from sandpool.node.network.route import Route
 from support.policy_bodies import LABELS
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import Image, ImageConfig, RootFs
-from sandpool.local.images.port import Credential
-from sandpool.local.network.addresses import Addresses
-from sandpool.local.network.port import Dial, Wanted
-from sandpool.local.volumes.removal import Trash, empty
-from sandpool.local.volumes.spec import Claim, Content, EmptyDir, Volume, VolumeSpec
+from sandpool.base.errors import NodeError
+from sandpool.node.images.image import Image, ImageConfig, RootFs
+from sandpool.node.images.port import Credential
+from sandpool.node.network.addresses import Addresses
+from sandpool.node.network.port import Dial, Wanted
+from sandpool.node.volumes.removal import Trash, empty
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, Volume, VolumeSpec
 
 
 @dataclass

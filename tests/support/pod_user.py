@@ -9,13 +9,13 @@ import sys
 import traceback
 from pathlib import Path
 
-from sandpool.local.backends.base import Command, ContainerSpec, Exit, Running, Started, Workload, WorkloadSpec
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.pods.backend import PodsBackend
-from sandpool.local.backends.process.runtime import ProcessRuntime
-from sandpool.local.backends.runtime import Runtime
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import Command, ContainerSpec, Exit, Running, Started, Workload, WorkloadSpec
+from sandpool.node.pods.backend import PodsBackend
+from sandpool.node.runtimes.contract import Runtime
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.process.runtime import ProcessRuntime
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 from support.streams import TestStreams
 

@@ -11,22 +11,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sandpool.local.api import LocalApi
-from sandpool.local.backends.pods.backend import PodsBackend
-from sandpool.local.backends.pods.options import PodsOptions
-from sandpool.local.backends.process.runtime import ProcessRuntime
-from sandpool.local.backends.runtime import Runtime
-from sandpool.local.disk.guard import DiskGuard
-from sandpool.local.kubelet.agent import Kubelet, Surroundings
-from sandpool.local.kubelet.options import KubeletOptions, Pace
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.local.volumes.options import VolumeOptions
-from sandpool.local.volumes.store import VolumeStore
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.model.kinds import PODS, raw
+from sandpool.node.disk.guard import DiskGuard
+from sandpool.node.kubelet.agent import Kubelet, Surroundings
+from sandpool.node.kubelet.options import KubeletOptions, Pace
+from sandpool.node.pods.backend import PodsBackend
+from sandpool.node.pods.options import PodsOptions
+from sandpool.node.runtimes.contract import Runtime
+from sandpool.node.runtimes.process.runtime import ProcessRuntime
+from sandpool.node.volumes.options import VolumeOptions
+from sandpool.node.volumes.store import VolumeStore
 from support import runsc
 from support.heard_events import HeardEvents
 from support.installation_name import installation_name
@@ -41,10 +41,10 @@ def runtime_of(name: str, folder: Path) -> Runtime:
     if name == "process":
         return ProcessRuntime(folder, installation=installation_name(folder))
     if name == "gvisor":
-        from sandpool.local.backends.gvisor.runtime import GvisorRuntime
+        from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
 
         return GvisorRuntime(folder, installation=installation_name(folder), runsc=runsc.path())
-    from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
+    from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
 
     return NamespacesRuntime(folder, installation=installation_name(folder))
 

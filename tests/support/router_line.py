@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from sandpool.loop.clock import Clock, SystemClock
+from sandpool.base.clock import Clock, SystemClock
 from sandpool.model.metadata import Uid
 from sandpool.router.options import RouterOptions
 from sandpool.router.ports import NoAnswer, Target

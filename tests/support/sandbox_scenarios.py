@@ -12,11 +12,11 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from sandpool.local.backends.base import Unsupported
-from sandpool.local.backends.namespaces.sandbox import NamespaceSandbox
-from sandpool.local.backends.runtime import ExecPlan, Limits, Mount, Stdio
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import RootFs
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import Unsupported
+from sandpool.node.images.image import RootFs
+from sandpool.node.runtimes.contract import ExecPlan, Limits, Mount, Stdio
+from sandpool.node.runtimes.namespaces.sandbox import NamespaceSandbox
 from support.sandboxes import FOREVER, Bench, background, execute, opened, say, script_in, shell, until
 
 Scenario = Callable[[Bench], Awaitable[None]]

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sandpool.local.backends.runtime import Stdio
+from sandpool.node.runtimes.contract import Stdio
 from support.sandboxes import opened, shell
 
 

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandpool.local.backends.namespaces.container import Command, NamespaceContainer
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.namespaces.sandbox import NamespaceSandbox
-from sandpool.local.backends.runtime import ContainerPlan, Ended, ExecPlan, Limits, Mount, SandboxPlan, Stdio
-from sandpool.local.images.image import RootFs
+from sandpool.node.images.image import RootFs
+from sandpool.node.runtimes.contract import ContainerPlan, Ended, ExecPlan, Limits, Mount, SandboxPlan, Stdio
+from sandpool.node.runtimes.namespaces.container import Command, NamespaceContainer
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.namespaces.sandbox import NamespaceSandbox
 
 HOST = RootFs(host=True)
 FOREVER = "exec sleep 1000000"

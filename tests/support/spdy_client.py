@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from sandpool.local.apiserver.streams.spdy.frames import (
+from sandpool.controlplane.apiserver.streams.spdy.frames import (
     Control,
     DataPiece,
     Decoder,
@@ -17,7 +17,7 @@ from sandpool.local.apiserver.streams.spdy.frames import (
     data_frame,
     number,
 )
-from sandpool.local.apiserver.streams.spdy.headers import HeaderWriter
+from sandpool.controlplane.apiserver.streams.spdy.headers import HeaderWriter
 
 
 class Words:

@@ -6,11 +6,11 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-from sandpool.local.store.opening import Terms
-from sandpool.local.store.record import Record
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.controlplane.store.opening import Terms
+from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
 
 FORMAT_1 = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandpool.local.store.errors import StoreFailed
-from sandpool.local.store.log import Commit, Loaded, Sink, Unit
+from sandpool.controlplane.store.errors import StoreFailed
+from sandpool.controlplane.store.log import Commit, Loaded, Sink, Unit
 from sandpool.model.metadata import NO_REVISION
 
 

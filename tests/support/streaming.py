@@ -16,10 +16,13 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
-from sandpool.local.apiserver.server import ServerOptions
-from sandpool.local.apiserver.streams.limits import StreamLimits
-from sandpool.local.apiserver.streams.serving import PodStreams
-from sandpool.local.backends.base import (
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.streams.limits import StreamLimits
+from sandpool.controlplane.apiserver.streams.serving import PodStreams
+from sandpool.model import kinds
+from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import (
     Backend,
     Command,
     ContainerSpec,
@@ -30,11 +33,8 @@ from sandpool.local.backends.base import (
     Workload,
     WorkloadSpec,
 )
-from sandpool.local.backends.pods.backend import PodsBackend
-from sandpool.local.backends.process.runtime import ProcessRuntime
-from sandpool.loop.clock import SystemClock
-from sandpool.model import kinds
-from sandpool.model.metadata import Key, Uid
+from sandpool.node.pods.backend import PodsBackend
+from sandpool.node.runtimes.process.runtime import ProcessRuntime
 from support.installation_name import installation_name
 from support.local_server import LocalServer, local_server
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.local.apiserver.connection import Connection
+from sandpool.controlplane.apiserver.connection import Connection
 
 
 class Unread(asyncio.Transport):

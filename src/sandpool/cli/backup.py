@@ -12,14 +12,14 @@ from sandpool.cli.flags import DataDirFlag, data_dir
 from sandpool.cli.http import request
 
 if TYPE_CHECKING:
-    from sandpool.assembly.backups import Restored
+    from sandpool.controlplane.backups import Restored
 
 FileArgument = Annotated[Path, Parameter(help="The backup file.")]
 
 
 def backup(file: FileArgument, /, *, data_dir_: DataDirFlag = None) -> None:
     """Write a consistent copy of every object to a file, with checksums, and read it back. The cluster may be running."""
-    from sandpool.assembly.backups import write_backup
+    from sandpool.controlplane.backups import write_backup
 
     count = write_backup(data_dir(data_dir_), file)
     print(f"{count} objects written to {file} and read back")
@@ -46,7 +46,7 @@ def restore(
     """
     import msgspec
 
-    from sandpool.assembly.backups import RESTORE_PATH, Restored, lay_down, restore_offline
+    from sandpool.controlplane.backups import RESTORE_PATH, Restored, lay_down, restore_offline
 
     directory = data_dir(data_dir_)
     running = directory.read_running()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sandpool.cli.cluster_flags import ClusterFlags
-    from sandpool.kube.nearby import Running
+    from sandpool.kube.local_discovery import Running
     from sandpool.sdk._sync.connection import Connection
     from sandpool.sdk.config import Config
 
@@ -58,7 +58,7 @@ class Cluster:
     @property
     def running(self) -> Running | None:
         """The cluster of this machine, if it is that one."""
-        from sandpool.kube.nearby import default_data_dir, read_running
+        from sandpool.kube.local_discovery import default_data_dir, read_running
 
         found = read_running(self._data_dir or default_data_dir())
         return found if found is not None and found.api.rstrip("/") == self.server else None

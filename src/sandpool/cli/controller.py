@@ -14,7 +14,7 @@ from sandpool.cli.exits import FAILED, Exit
 from sandpool.cli.tls_flags import TlsFlags
 
 if TYPE_CHECKING:
-    from sandpool.assembly.controllers import ControllerOptions
+    from sandpool.app.controllers import ControllerOptions
     from sandpool.telemetry.otel import OtelTracer
 
 _FLAT = Parameter(name="*")
@@ -36,7 +36,7 @@ def controller(
     Several may run: one leads, the others wait for its lease. What is missing (a definition, a permission, the server
     itself) is told at the start, and the command ends with 1.
     """
-    from sandpool.assembly.controller_manager import ManagerOptions, serve_until_stopped
+    from sandpool.app.controller_manager import ManagerOptions, serve_until_stopped
     from sandpool.telemetry.log import configure
 
     rate = pace.rate()
@@ -70,7 +70,7 @@ def controller(
 
 
 def _controllers(where: WhereFlags, pace: PaceFlags, members: MemberFlags, defaults: DefaultFlags) -> ControllerOptions:
-    from sandpool.assembly.controllers import ControllerOptions
+    from sandpool.app.controllers import ControllerOptions
     from sandpool.controllers.claim.options import Options as ClaimOptions
     from sandpool.controllers.sandbox.options import Options as SandboxOptions
 

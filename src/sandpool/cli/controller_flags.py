@@ -18,11 +18,11 @@ from sandpool.cli.durations import duration
 from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
-    from sandpool.assembly.controller_manager import Rate
-    from sandpool.assembly.controllers import Workers
-    from sandpool.assembly.pages import Address
+    from sandpool.app.controller_manager import Rate
+    from sandpool.app.controllers import Workers
     from sandpool.controllers.pool.options import Options as PoolOptions
     from sandpool.loop.lease import Terms
+    from sandpool.telemetry.pages import Address
 
 DOMAINS_FILE = Path("/etc/sandbox-config/allowed-label-domains")
 
@@ -117,7 +117,7 @@ class PaceFlags:
     sandbox_template_concurrent_workers: Annotated[int, _pace("Templates, likewise.")] = 1
 
     def rate(self) -> Rate:
-        from sandpool.assembly.controller_manager import Rate
+        from sandpool.app.controller_manager import Rate
 
         if math.isnan(self.kube_api_qps):
             raise Exit(USAGE, "--kube-api-qps must be a number")
@@ -126,7 +126,7 @@ class PaceFlags:
         return Rate(max(0.0, self.kube_api_qps), self.kube_api_burst, self.kube_api_writes_in_flight)
 
     def workers(self) -> Workers:
-        from sandpool.assembly.controllers import Workers
+        from sandpool.app.controllers import Workers
 
         counts = {
             "claim": ("--sandbox-claim-concurrent-workers", self.sandbox_claim_concurrent_workers),
@@ -250,7 +250,7 @@ def named_namespace(flag: str, name: str) -> None:
 
 
 def read_address(flag: str, text: str, *, host: str = "") -> Address | None:
-    from sandpool.assembly.pages import parse_address
+    from sandpool.telemetry.pages import parse_address
 
     try:
         return parse_address(text, host=host)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sandpool.assembly.data_dir import DataDir, DataDirInUse
 from sandpool.cli.durations import duration
 from sandpool.cli.exits import FAILED, NOT_FOUND, TIMED_OUT, Exit
 from sandpool.cli.flags import DataDirFlag, data_dir
+from sandpool.controlplane.data_dir import DataDir, DataDirInUse
 
 if TYPE_CHECKING:
-    from sandpool.assembly.leftovers import Leftovers
+    from sandpool.node.leftovers import Leftovers
 
 PAUSE = 0.02  # seconds between looks at what is left
 QUIET = 2.0  # seconds before it is told what is waited for
@@ -75,9 +75,9 @@ def _cleared(directory: DataDir, deadline: float, seconds: float) -> bool:
     """Takes away what is left of a cluster that has ended; whether there was anything."""
     if not directory.node.exists():
         return False
-    from sandpool.assembly.leftovers import clear, find
+    from sandpool.node.leftovers import clear, find
 
-    left = find(directory)
+    left = find(directory.node)
     if not left:
         return False
     try:
@@ -87,8 +87,8 @@ def _cleared(directory: DataDir, deadline: float, seconds: float) -> bool:
     tell_at = time.monotonic() + QUIET
     try:
         while True:
-            clear(directory)
-            left = find(directory)
+            clear(directory.node)
+            left = find(directory.node)
             if not left:
                 return True
             if time.monotonic() > deadline:

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sandpool.assembly.data_dir import DataDir
 from sandpool.cli.exits import USAGE, Exit
-from sandpool.kube.nearby import default_data_dir
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.kube.local_discovery import default_data_dir
 
 DataDirFlag = Annotated[
     Path | None,

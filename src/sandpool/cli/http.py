@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sandpool.kube.errors import ConfigError, Unreachable
 
 if TYPE_CHECKING:
-    from sandpool.kube.nearby import Running
+    from sandpool.kube.local_discovery import Running
 
 JSON = "application/json"
 

@@ -21,9 +21,9 @@ from sandpool.cli.node_flags import check_registries
 from sandpool.cli.sizes import byte_count
 
 if TYPE_CHECKING:
-    from sandpool.local.images.options import ImageOptions
-    from sandpool.local.images.port import Credential
-    from sandpool.local.images.store import ImageStore
+    from sandpool.node.images.options import ImageOptions
+    from sandpool.node.images.port import Credential
+    from sandpool.node.images.store import ImageStore
 
 image = App(name="image", help="The images that sandboxes of this machine start from.")
 _FOREVER = float("inf")
@@ -117,7 +117,7 @@ def remove(
         raise Exit(USAGE, "say which image; `sandpool image list` shows those there are")
 
     async def work() -> None:
-        from sandpool.local.images.upkeep import ImageHeld, ImageUnknown
+        from sandpool.node.images.upkeep import ImageHeld, ImageUnknown
 
         async with _store(data_dir_) as store:
             for reference in references:
@@ -147,7 +147,7 @@ def prune(
     most = byte_count(max_size, "--max-size") if max_size else sys.maxsize
 
     async def work() -> None:
-        from sandpool.local.images.prune import PruneRules
+        from sandpool.node.images.prune import PruneRules
 
         async with _store(data_dir_) as store:
             removed = await store.prune(PruneRules(seconds, most, imported))
@@ -163,15 +163,16 @@ async def _store(flag: Path | None, **options: Any) -> AsyncIterator[ImageStore]
     """The images of the node of this data directory, which may run at the same time."""
     from urllib.request import getproxies
 
-    from sandpool.local.errors import NodeError
-    from sandpool.local.images.options import ImageOptions
-    from sandpool.local.images.store import ImageStore
-    from sandpool.loop.clock import SystemClock
+    from sandpool.base.clock import SystemClock
+    from sandpool.base.errors import NodeError
+    from sandpool.node.directory import images_of
+    from sandpool.node.images.options import ImageOptions
+    from sandpool.node.images.store import ImageStore
 
     directory = data_dir(flag)
     directory.prepare()
     chosen: ImageOptions = ImageOptions(proxies=getproxies(), unused_for=_FOREVER, max_bytes=sys.maxsize, **options)
-    store = ImageStore(directory.images, SystemClock(), chosen)
+    store = ImageStore(images_of(directory.node), SystemClock(), chosen)
     try:
         await store.open()
         try:
@@ -195,8 +196,8 @@ def _progress() -> Iterator[Callable[[str], object]]:
 
 
 def _logins(reference: str, auth_file: Path | None, username: str, password_stdin: bool) -> tuple[Credential, ...]:
-    from sandpool.local.images.credentials import from_docker_config
-    from sandpool.local.images.port import Credential
+    from sandpool.node.images.credentials import from_docker_config
+    from sandpool.node.images.port import Credential
 
     if bool(username) != password_stdin:
         raise Exit(USAGE, "--username and --password-stdin go together")
@@ -211,8 +212,8 @@ def _logins(reference: str, auth_file: Path | None, username: str, password_stdi
 
 
 def _registry(reference: str) -> str:
-    from sandpool.local.errors import NodeError
-    from sandpool.local.images.reference import parse_name
+    from sandpool.base.errors import NodeError
+    from sandpool.node.images.reference import parse_name
 
     try:
         return parse_name(reference).registry

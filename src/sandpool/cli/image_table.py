@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sandpool.local.apiserver.tables.age import human
+from sandpool.controlplane.apiserver.tables.age import human
 
 if TYPE_CHECKING:
-    from sandpool.local.images.upkeep import Listed
+    from sandpool.node.images.upkeep import Listed
 
 _HEADERS = ("NAME", "ID", "SIZE", "AGE", "USED", "HOLDERS")
 _NAMED = 3  # holders that are named; the others are counted

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.cluster_flags import ClusterFlags
 from sandpool.cli.console import Console, Terminal
 from sandpool.cli.exits import FAILED, USAGE, Exit
 from sandpool.cli.failures import told
-from sandpool.kube.errors import SandpoolError
 
 if TYPE_CHECKING:
-    from sandpool.assembly.installation.settings import Settings
     from sandpool.cli.cluster import Cluster
+    from sandpool.install.settings import Settings
 
 MANAGER = "kubectl"
 """The owner of the fields, as of `kubectl apply --server-side`: what one of the two has applied the other can change."""
@@ -62,8 +62,8 @@ def install(
 
     It applies them server-side, as `kubectl apply --server-side` does, and can be run again. The same objects are in the Helm chart.
     """
-    from sandpool.assembly.installation.objects import manifest
-    from sandpool.assembly.installation.settings import IMAGE, Settings
+    from sandpool.install.objects import manifest
+    from sandpool.install.settings import IMAGE, Settings
 
     watched = tuple(name.strip() for name in watch_namespaces.split(",") if name.strip())
     settings = Settings(
@@ -82,8 +82,8 @@ def install(
 
 
 def _install(settings: Settings, where: ClusterFlags) -> None:
-    from sandpool.assembly.installation.objects import objects
     from sandpool.cli.cluster import connected
+    from sandpool.install.objects import objects
 
     with connected(where) as cluster:
         if cluster.running is not None:

@@ -88,10 +88,10 @@ def _run(where: Where, plan: Plan, quiet: bool) -> Outcome:
 
     import uvloop
 
-    from sandpool.assembly.lifetimes import first_error
+    from sandpool.base.clock import SystemClock
     from sandpool.load.progress import progress
     from sandpool.load.run import run_load
-    from sandpool.loop.clock import SystemClock
+    from sandpool.loop.lifetimes import first_error
 
     async def main() -> Outcome:
         task = asyncio.current_task()

@@ -15,9 +15,9 @@ from typing import NoReturn
 import cyclopts
 from cyclopts import App
 
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.commands import COMMANDS, OTHER
 from sandpool.cli.exits import FAILED, INTERRUPTED, USAGE, Exit
-from sandpool.kube.errors import SandpoolError
 from sandpool.version import __version__
 
 EARLY = frozenset({"-n", "--namespace", "--kubeconfig", "--context", "--data-dir"})

@@ -12,11 +12,11 @@ from cyclopts import Parameter
 from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
-    from sandpool.assembly.first_pool import FirstPools
-    from sandpool.assembly.machine import RuntimeName
-    from sandpool.local.images.options import ImageOptions
-    from sandpool.local.network.ceiling import Ceiling
-    from sandpool.local.volumes.options import VolumeOptions
+    from sandpool.app.local_node import RuntimeName
+    from sandpool.install.first_pool import FirstPools
+    from sandpool.node.images.options import ImageOptions
+    from sandpool.node.network.ceiling import Ceiling
+    from sandpool.node.volumes.options import VolumeOptions
 
 NOTICES = {
     "namespaces": "Backend namespaces: each pod runs in namespaces of its own, without capabilities.",
@@ -179,7 +179,7 @@ class NodeFlags:
 
     def pools(self) -> FirstPools:
         """What the cluster begins with. Exit for a mistake."""
-        from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools
+        from sandpool.install.first_pool import NO_POOLS, STANDARD, FirstPools
 
         if self.pool in ((), (NO_POOL,)) or (self.pool is None and self.backend in UNHELD):
             return NO_POOLS
@@ -203,7 +203,7 @@ class NodeFlags:
 
     def ceiling(self) -> Ceiling:
         """What NetworkPolicies may open at most. Exit for a mistake."""
-        from sandpool.local.network.ceiling import CeilingError, ceiling_of
+        from sandpool.node.network.ceiling import CeilingError, ceiling_of
 
         if self.allow_egress and self.backend == "process":
             raise Exit(
@@ -232,7 +232,7 @@ class NodeFlags:
     def images(self) -> ImageOptions:
         from urllib.request import getproxies
 
-        from sandpool.local.images.options import ImageOptions
+        from sandpool.node.images.options import ImageOptions
 
         check_registries(self.registry, self.insecure_registry)
         return ImageOptions(
@@ -243,7 +243,7 @@ class NodeFlags:
         )
 
     def volumes(self) -> VolumeOptions:
-        from sandpool.local.volumes.options import VolumeOptions
+        from sandpool.node.volumes.options import VolumeOptions
 
         return VolumeOptions(host_paths=self.allow_host_path, images=self.enforce_volume_sizes)
 
@@ -270,7 +270,7 @@ def _lies_in(path: Path, folder: Path) -> bool:
 
 def check_registries(registries: tuple[str, ...], insecure: tuple[str, ...]) -> None:
     """Exit for a mistake."""
-    from sandpool.local.images.allowed import PUBLIC, trouble
+    from sandpool.node.images.allowed import PUBLIC, trouble
 
     if wrong := trouble(registries):
         raise Exit(USAGE, f"--registry {wrong}, or the word {PUBLIC}")

@@ -28,7 +28,7 @@ def router(
     It must reach pods by their addresses, so it usually runs in a pod. What is missing (a definition, a permission, the
     server itself) is told at the start, and the command ends with 1. A cluster on this machine has a router of its own.
     """
-    from sandpool.assembly.router import KubeRouterOptions, serve_until_stopped
+    from sandpool.app.router import KubeRouterOptions, serve_until_stopped
     from sandpool.router.gate import GateOptions
     from sandpool.router.guard import loopback
     from sandpool.telemetry.log import configure

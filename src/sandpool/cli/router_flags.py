@@ -14,9 +14,9 @@ from sandpool.cli.controller_flags import flag_of, named_namespace, read_address
 from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
-    from sandpool.assembly.certificate import CertificateFiles
-    from sandpool.assembly.pages import Address
+    from sandpool.loop.serving_certificate import CertificateFiles
     from sandpool.router.guard import Allowed
+    from sandpool.telemetry.pages import Address
 
 _where = flag_of(Group("The cluster", sort_key=1))
 _listen = flag_of(Group("Where it listens", sort_key=2))
@@ -67,7 +67,7 @@ class ListenFlags:
         return found
 
     def certificate(self) -> CertificateFiles | None:
-        from sandpool.assembly.certificate import CertificateFiles
+        from sandpool.loop.serving_certificate import CertificateFiles
 
         if self.tls_cert_file is None and self.tls_key_file is None:
             return None

@@ -11,7 +11,7 @@ from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
     from sandpool.controllers.claim.backlog import Bounds
-    from sandpool.local.objects.holdings import HoldingLimits
+    from sandpool.controlplane.objects.holdings import HoldingLimits
 
 MOST = 10**9
 SMALLEST, LARGEST = "1Mi", "1Ti"
@@ -40,7 +40,7 @@ class ShareFlags:
 
     def limits(self) -> HoldingLimits:
         """Exit for a mistake."""
-        from sandpool.local.objects.holdings import HoldingLimits
+        from sandpool.controlplane.objects.holdings import HoldingLimits
 
         for flag, number in (("--max-sandboxes", self.max_sandboxes), ("--max-objects", self.max_objects)):
             if not 1 <= number <= MOST:

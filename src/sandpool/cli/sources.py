@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.parse import unquote, urlencode
 
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.chapters import STORIES, Chapter
 from sandpool.cli.exits import FAILED, USAGE, Exit
 from sandpool.cli.telling import nothing_remembered
-from sandpool.kube.errors import ApiError, NotFound, SandpoolError
+from sandpool.kube.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
-    from sandpool.kube.nearby import Running
+    from sandpool.kube.local_discovery import Running
     from sandpool.sdk._sync.cluster import Cluster
 
 PORT = 8082
@@ -74,7 +75,7 @@ class Source:
 
     def _leader(self) -> str:
         """The pod that holds the lease; nothing where that cannot be known."""
-        from sandpool.assembly.installation.rules import LEASE
+        from sandpool.install.rules import LEASE
         from sandpool.model.kinds import LEASES
 
         try:

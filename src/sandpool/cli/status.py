@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from sandpool.assembly.data_dir import DataDir
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.exits import FAILED, NOT_FOUND, Exit
 from sandpool.cli.flags import DataDirFlag, OutputFlag, data_dir
 from sandpool.cli.http import answers, request
-from sandpool.kube.errors import SandpoolError
-from sandpool.kube.nearby import Running
-from sandpool.local.disk.ballast import Ballast
-from sandpool.local.disk.space import Disk, Level, beyond, level, look
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.kube.local_discovery import Running
 from sandpool.model.kinds import CLAIMS, POOLS
+from sandpool.node.disk.ballast import Ballast
+from sandpool.node.disk.space import Disk, Level, beyond, level, look
 
 
 def status(*, data_dir_: DataDirFlag = None, output: OutputFlag = "table") -> None:

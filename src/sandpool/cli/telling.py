@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from sandpool.cli.chapters import Chapter, Json
-from sandpool.kube.nearby import Running
+from sandpool.kube.local_discovery import Running
 from sandpool.model import times
-from sandpool.telemetry.story import ASKED, TRIED, WROTE
+from sandpool.telemetry.reconcile_history import ASKED, TRIED, WROTE
 
 _CALLS = tuple(f"{word} " for word in (WROTE, TRIED, ASKED))
 _LAST_MICROSECOND = 999_999

@@ -12,8 +12,8 @@ from sandpool.cli.controller_flags import flag_of
 from sandpool.cli.exits import USAGE, Exit
 
 if TYPE_CHECKING:
-    from sandpool.assembly.server_tls import ServerTls
-    from sandpool.assembly.tls_terms import TlsTerms
+    from sandpool.app.server_tls import ServerTls
+    from sandpool.loop.tls_terms import TlsTerms
 
 _tls = flag_of(Group("HTTPS", sort_key=6))
 SECURE = "--metrics-secure-serving"
@@ -44,7 +44,7 @@ class TlsFlags:
     ] = ""
 
     def terms(self) -> TlsTerms:
-        from sandpool.assembly.tls_terms import read_terms
+        from sandpool.loop.tls_terms import read_terms
 
         try:
             return read_terms(self.tls_min_version, self.tls_cipher_suites)
@@ -53,8 +53,8 @@ class TlsFlags:
 
     def metrics_tls(self, *, listens_with_tls: bool = False) -> ServerTls | None:
         """How /metrics is served; None: without TLS. `listens_with_tls`: something else of this program serves HTTPS."""
-        from sandpool.assembly.certificate import CertificateFiles
-        from sandpool.assembly.server_tls import ServerTls
+        from sandpool.app.server_tls import ServerTls
+        from sandpool.loop.serving_certificate import CertificateFiles
 
         terms, folder = self.terms(), self.metrics_cert_dir
         if not self.metrics_secure_serving:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from sandpool.assembly.data_dir import DataDir, in_use
 from sandpool.cli import again
 from sandpool.cli.damage_flags import DamageFlags
 from sandpool.cli.default_flags import DefaultFlags
@@ -24,11 +23,12 @@ from sandpool.cli.http import answers
 from sandpool.cli.node_flags import NOTICES, NodeFlags, unheld_notice
 from sandpool.cli.place_flags import PlaceFlags
 from sandpool.cli.share_flags import ShareFlags
-from sandpool.kube.nearby import Running
+from sandpool.controlplane.data_dir import DataDir, in_use
+from sandpool.kube.local_discovery import Running
 
 if TYPE_CHECKING:
-    from sandpool.assembly.first_pool import FirstPools
-    from sandpool.assembly.local_options import LocalOptions
+    from sandpool.app.local_options import LocalOptions
+    from sandpool.install.first_pool import FirstPools
     from sandpool.telemetry.trace import Tracer
 
 
@@ -69,8 +69,8 @@ def up(
         arguments += ["--events" if events else "--no-events", *(["--verbose"] if verbose else [])]
         _greet(_start_detached(directory, arguments), pools)
         return
-    from sandpool.assembly.controllers import ControllerOptions
-    from sandpool.assembly.local_options import LocalOptions
+    from sandpool.app.controllers import ControllerOptions
+    from sandpool.app.local_options import LocalOptions
     from sandpool.controllers.claim.options import Options as ClaimOptions
     from sandpool.telemetry.log import configure
 
@@ -83,8 +83,8 @@ def up(
 
 def _serve(options: LocalOptions) -> None:
     """In this process, until it is stopped."""
-    from sandpool.assembly.local_cluster import serve_until_stopped
-    from sandpool.assembly.memory import OutOfMemory
+    from sandpool.app.local_cluster import serve_until_stopped
+    from sandpool.controlplane.memory_pressure import OutOfMemory
 
     began = time.monotonic()
     try:

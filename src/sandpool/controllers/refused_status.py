@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sandpool.base.clock import Clock
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
 from sandpool.loop.events import Events, Kind
 from sandpool.loop.refusals import Refusals
 from sandpool.model.event_reasons import EventReason

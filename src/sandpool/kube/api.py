@@ -1,6 +1,6 @@
 """The port that everything above sees: eight verbs over typed objects.
 
-On a cluster it is HTTP to the API server (kube/http.py); on one machine it is a log in this process (local/api.py).
+On a cluster it is HTTP to the API server (kube/http.py); on one machine it is a log in this process (controlplane/api.py).
 Nothing above knows which. One conformance suite (tests/conformance) runs on each implementation.
 
 Every method raises the errors of kube/errors.py and nothing else. Returned objects are immutable.

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from sandpool.kube.secret import Secret
+from sandpool.base.secret import Secret
 
 
 class InteractiveMode(StrEnum):

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from sandpool.base.secret import Secret
 from sandpool.kube.config import Config, Exec, Pem, User
 from sandpool.kube.errors import ConfigError
 from sandpool.kube.files import read_text
-from sandpool.kube.secret import Secret
-from sandpool.kube.timing import Clock
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a clock brings asyncio, which the synchronous SDK does without
+    from sandpool.base.clock import Clock
     from sandpool.kube.plugin import Issued
 
 FILE_AGE = 60.0

@@ -1,6 +1,6 @@
 """What an API server can answer instead of what was asked.
 
-SandpoolError
+SandpoolError (base/errors.py)
 ├── ApiError(status, reason, message, causes)   what an API server said, or would have
 │   ├── BadRequest 400          ├── Unauthorized 401       ├── Forbidden 403        ├── NotFound 404
 │   ├── MethodNotAllowed 405    ├── NotAcceptable 406      ├── Conflict 409         ├── AlreadyExists 409
@@ -19,9 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-
-class SandpoolError(Exception):
-    """Root of every error that this package raises on purpose."""
+from sandpool.base.errors import SandpoolError
 
 
 class ConfigError(SandpoolError):

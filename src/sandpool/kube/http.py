@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 
+from sandpool.base.clock import Clock
+from sandpool.base.rate_limit import TokenBucket
 from sandpool.kube.answers import read_deleted, read_object, read_page
 from sandpool.kube.api import Event, Page, Preconditions, Propagation
 from sandpool.kube.calls import (
@@ -29,9 +31,7 @@ from sandpool.kube.credentials import Source, credentials_for
 from sandpool.kube.errors import ApiError, Refused, TooManyRequests, Unreachable, Unreadable, Untrusted
 from sandpool.kube.lanes import Lane, LaneGate, present_lane
 from sandpool.kube.pacing import Outcome, Pacer
-from sandpool.kube.rate import TokenBucket
 from sandpool.kube.retry import RetryPolicy, pause
-from sandpool.kube.timing import Clock
 from sandpool.kube.transport import Limits, Stream, Transport
 from sandpool.kube.watch import WatchParser
 from sandpool.model.codec import decode

@@ -7,10 +7,10 @@ import binascii
 from typing import Any
 from urllib.parse import quote
 
+from sandpool.base.secret import Secret
 from sandpool.kube.config import Cluster, Exec, InteractiveMode, Pem, User
 from sandpool.kube.errors import ConfigError
 from sandpool.kube.kubeconfig_file import ClusterEntry, ExecEntry, Found, UserEntry
-from sandpool.kube.secret import Secret
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"

@@ -20,10 +20,10 @@ from enum import IntEnum
 from itertools import count
 from typing import Final
 
-from sandpool.kube.fair import Turns
+from sandpool.base.clock import Clock
+from sandpool.base.rate_limit import TokenBucket
+from sandpool.base.stride import Turns
 from sandpool.kube.pacing import Outcome, Pacer
-from sandpool.kube.rate import TokenBucket
-from sandpool.kube.timing import Clock
 
 
 class Lane(IntEnum):

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from sandpool.base.secret import Secret
 from sandpool.kube.config import Exec, InteractiveMode
 from sandpool.kube.errors import ConfigError
-from sandpool.kube.secret import Secret
 
 PATIENCE = 60.0
 """Seconds that a plugin without a terminal may take. One that talks to the user may take as long as the user does."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandpool.kube.errors import Refused, SandpoolError, TooManyRequests, Untrusted
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import Refused, TooManyRequests, Untrusted
 
 
 @dataclass(frozen=True, slots=True)

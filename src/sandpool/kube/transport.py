@@ -17,11 +17,12 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.answers import read_status
 from sandpool.kube.calls import JSON, Call
 from sandpool.kube.config import Cluster
 from sandpool.kube.credentials import Credential, Source
-from sandpool.kube.errors import Refused, SandpoolError, Unauthorized, Unreachable, Unreadable, Untrusted
+from sandpool.kube.errors import Refused, Unauthorized, Unreachable, Unreadable, Untrusted
 from sandpool.kube.tls import tls_context
 from sandpool.version import __version__
 

@@ -12,9 +12,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.answers import read_status
 from sandpool.kube.api import Event, EventType
-from sandpool.kube.errors import SandpoolError, Unreadable
+from sandpool.kube.errors import Unreadable
 from sandpool.model.metadata import NO_REVISION, Object, Revision
 
 T = TypeVar("T", bound=Object)

@@ -13,15 +13,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sandpool.base.clock import Clock, Timer
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import EventType
 from sandpool.kube.calls import Call
-from sandpool.kube.errors import ApiError, NotFound, Refused, SandpoolError, TooManyRequests
+from sandpool.kube.errors import ApiError, NotFound, Refused, TooManyRequests
 from sandpool.kube.transport import Transport
 from sandpool.load.arrivals import Arrival
 from sandpool.load.record import ClaimRecord
 from sandpool.load.seen import SeenObject
 from sandpool.load.work import Work
-from sandpool.loop.clock import Clock, Timer
 
 LONGEST_EXAMPLE = 300
 NO_HINT = 0.1

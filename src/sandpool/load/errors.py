@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
 
 
 class LoadError(SandpoolError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.loop.clock import Clock
+from sandpool.base.clock import Clock
 from sandpool.sdk._async.connection import AsyncConnection
 from sandpool.sdk._async.data_plane import DataPlane
 from sandpool.sdk._async.processes import AsyncCommands

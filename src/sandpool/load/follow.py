@@ -12,10 +12,11 @@ from typing import Any, cast
 
 import msgspec
 
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import EventType
 from sandpool.kube.calls import list_call, watch_call
-from sandpool.kube.errors import Gone, SandpoolError, Unreachable, Unreadable
-from sandpool.kube.timing import Clock
+from sandpool.kube.errors import Gone, Unreachable, Unreadable
 from sandpool.kube.transport import Transport
 from sandpool.kube.watch import WatchParser
 from sandpool.load.seen import SeenObject, decode_list, decode_object

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandpool.kube.nearby import Running, read_running
+from sandpool.kube.local_discovery import Running, read_running
 from sandpool.load.errors import LoadError
 
 _STARTS = 60.0

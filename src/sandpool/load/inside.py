@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from sandpool.base.clock import Clock
 from sandpool.load.errors import LoadError
 from sandpool.load.files import RouterFiles
 from sandpool.load.first_output import RouterCommand
 from sandpool.load.work import Work
-from sandpool.loop.clock import Clock
 from sandpool.sdk._async.connection import AsyncConnection
 from sandpool.sdk.config import Config
 

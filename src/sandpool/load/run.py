@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandpool.kube.nearby import Running
+from sandpool.base.clock import Clock
+from sandpool.kube.local_discovery import Running
 from sandpool.load.arrivals import Arrival
 from sandpool.load.audit import AuditLog
 from sandpool.load.driver import Tally
@@ -20,7 +21,6 @@ from sandpool.load.record import ClaimRecord, Line, PoolLevel, RunHeader
 from sandpool.load.session import Measured, Settings, a_session
 from sandpool.load.summary import summarise
 from sandpool.load.target import Target
-from sandpool.loop.clock import Clock
 
 RESULT_FORMAT = 1
 

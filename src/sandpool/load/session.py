@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from random import random as dice
 
+from sandpool.base.clock import Clock
 from sandpool.kube.api import Api
 from sandpool.kube.calls import Call
 from sandpool.kube.http import connect
@@ -32,7 +33,6 @@ from sandpool.load.summary import Used
 from sandpool.load.target import Scraper, Snapshot, Target, pages, processes
 from sandpool.load.warmth import Warmth, is_warm
 from sandpool.load.work import Work
-from sandpool.loop.clock import Clock
 from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.names import name_hash
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api, EventType
-from sandpool.kube.errors import Gone, NotFound, SandpoolError
+from sandpool.kube.errors import Gone, NotFound
 from sandpool.load.errors import LoadError
 from sandpool.model.kinds import CLAIMS, NAMESPACES, POOLS, TEMPLATES
 from sandpool.model.metadata import Object

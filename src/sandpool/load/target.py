@@ -11,18 +11,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.calls import Call
 from sandpool.kube.config import Cluster, Config
 from sandpool.kube.credentials import Credential, Fixed, Source, credentials_for
-from sandpool.kube.errors import SandpoolError
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.kube.nearby import Running
+from sandpool.kube.local_discovery import Running
 from sandpool.kube.transport import Limits, Transport
 from sandpool.load.counts import FAMILIES, Page
 from sandpool.load.errors import LoadError
 from sandpool.load.machine import Usage, is_durable, usage
 from sandpool.load.samples import Samples, read_samples
-from sandpool.loop.clock import Clock
 from sandpool.sdk.config import Config as WayIn
 
 _METRICS = Call("GET", "/metrics")

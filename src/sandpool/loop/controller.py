@@ -15,11 +15,11 @@ from itertools import count
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
+from sandpool.base.backoff import Backoff
+from sandpool.base.clock import Clock
+from sandpool.base.deadline import Deadlines, Limit
 from sandpool.kube.lanes import Lane, take_lane
-from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
-from sandpool.loop.deadline import Deadlines, Limit
 from sandpool.loop.errors import Unobserved
 from sandpool.loop.outage import Outage
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify, refuses, unavailable
@@ -28,7 +28,7 @@ from sandpool.loop.rush import Rush
 from sandpool.model.metadata import Key, Object
 from sandpool.telemetry.log import bind, logger
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Entry, Notes, Story, take_notes
+from sandpool.telemetry.reconcile_history import Entry, Notes, Story, take_notes
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 K = TypeVar("K", bound=Hashable)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
 from sandpool.model.metadata import Revision
 
 

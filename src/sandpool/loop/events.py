@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from sandpool.base.clock import Clock
+from sandpool.base.rate_limit import TokenBucket
 from sandpool.kube.api import Api
 from sandpool.kube.errors import ApiError, ConfigError, NotFound, Unreachable
-from sandpool.kube.rate import TokenBucket
-from sandpool.loop.clock import Clock
 from sandpool.model.kinds import EVENTS
 from sandpool.model.metadata import Object, Uid
 from sandpool.model.patches import merge_patch

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Generic, TypeVar
 
+from sandpool.base.clock import Clock
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Unobserved
 from sandpool.model.metadata import Revision
 

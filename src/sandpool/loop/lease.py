@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sandpool.base.clock import Clock
 from sandpool.kube.api import Api
 from sandpool.kube.errors import AlreadyExists, ApiError, ConfigError, Conflict, Invalid, NotFound, Unreachable
-from sandpool.loop.clock import Clock
 from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.model.core import Lease
 from sandpool.model.kinds import LEASES

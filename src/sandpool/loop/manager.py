@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
 from sandpool.loop.controller import Controller
 from sandpool.loop.errors import NotSynced
 from sandpool.loop.lease import Elector

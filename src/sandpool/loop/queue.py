@@ -18,7 +18,7 @@ from enum import IntEnum
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
-from sandpool.loop.clock import Clock, Timer
+from sandpool.base.clock import Clock, Timer
 from sandpool.loop.lane import Lane
 from sandpool.loop.rush import Rush
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from sandpool.base.backoff import Backoff
+from sandpool.base.clock import Clock
 from sandpool.kube.api import Api, Batched, Event, EventType, Page
 from sandpool.kube.errors import ApiError, BadRequest, ConfigError, Gone, Invalid, TooManyRequests, Unreachable
-from sandpool.loop.backoff import Backoff
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
 from sandpool.loop.outage import Outage
 from sandpool.loop.outcome import unavailable
 from sandpool.model.metadata import NO_REVISION, Key, Object, Revision

@@ -183,6 +183,10 @@ class Lease(Model, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+POLICY_ENTRIES = 1024
+"""Rules, peers, exceptions and ports that a NetworkPolicy may have for the way out."""
+
+
 class NetworkPolicy(Model, frozen=True):
     api_version: ClassVar[str] = "networking.k8s.io/v1"
     kind: ClassVar[str] = "NetworkPolicy"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
 
+from sandpool.model.metadata import Uid
 from sandpool.model.raw import RawObject
 from sandpool.model.resource import Column, Resource
 
@@ -26,3 +30,19 @@ NODE_METRICS: Resource[RawObject] = Resource(
     GROUP, VERSION, "nodes", "NodeMetrics", RawObject, namespaced=False, columns=_columns("usage")
 )
 MEASURED: tuple[Resource[Any], ...] = (NODE_METRICS, POD_METRICS)
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """By one pod, over the `window` of seconds that ended `at` that moment."""
+
+    cores: float  # processor seconds each second
+    memory: int  # bytes at its end
+    at: datetime
+    window: float
+
+
+class Usage(Protocol):
+    async def used(self) -> Mapping[Uid, Used]:
+        """Of every pod that runs here."""
+        ...

@@ -1,13 +1,13 @@
 """On whose account requests are under way: tenants share how many there may be, so that none keeps the others out.
 
 A request counts from the moment it is known who asks until it has ended, a WebSocket or a tunnel for as long as it lasts. They cannot be taken
-back, so the rule is the dynamic threshold of loop/shares.py. Connections on which nothing is asked do not count: they give way when
+back, so the rule is the dynamic threshold of base/shares.py. Connections on which nothing is asked do not count: they give way when
 another one needs their place.
 """
 
 from __future__ import annotations
 
-from sandpool.loop.shares import Shares
+from sandpool.base.shares import Shares
 from sandpool.router.refusals import Refusal, Word
 from sandpool.router.values import Request
 

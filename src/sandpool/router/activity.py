@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api
-from sandpool.kube.errors import Conflict, Invalid, NotFound, SandpoolError
-from sandpool.loop.clock import Clock
+from sandpool.kube.errors import Conflict, Invalid, NotFound
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.patches import Patch, merge_patch

@@ -19,8 +19,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from sandpool.base.clock import Clock, Timer
 from sandpool.kube.errors import ConfigError
-from sandpool.loop.clock import Clock, Timer
 from sandpool.model.times import micro
 from sandpool.telemetry.log import logger
 from sandpool.wire.paths import PORT_URL

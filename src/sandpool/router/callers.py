@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sandpool.loop.clock import Clock
+from sandpool.base.clock import Clock
 from sandpool.router.ports import Authority, Caller
 
 K = TypeVar("K", bound=Hashable)

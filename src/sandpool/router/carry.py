@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from sandpool.loop.portions import Carried, Portions
-from sandpool.loop.turns import BYTES
+from sandpool.base.portions import Carried, Portions
+from sandpool.base.turns import BYTES
 from sandpool.router.body import BadBody, Chunked, Exact, Reader
 from sandpool.router.line import Line
 from sandpool.router.splice import WORTH, Meter, ReadFailed, WriteFailed, splice

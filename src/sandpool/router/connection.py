@@ -6,8 +6,8 @@ import asyncio
 import re
 from collections.abc import Callable
 
-from sandpool.loop.portions import EACH
-from sandpool.loop.shares import NOBODY
+from sandpool.base.portions import EACH
+from sandpool.base.shares import NOBODY
 from sandpool.router.answers import encoded, problem
 from sandpool.router.exchange import Exchange
 from sandpool.router.head import BadHead, RequestHead, parse_request

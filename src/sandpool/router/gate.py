@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sandpool.loop.clock import Clock
+from sandpool.base.clock import Clock
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import Sandbox
 from sandpool.router import directory as standing

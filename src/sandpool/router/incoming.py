@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandpool.loop.clock import Clock
-from sandpool.loop.turns import Turns
+from sandpool.base.clock import Clock
+from sandpool.base.turns import Turns
 from sandpool.router.body import BadBody, Chunked, Exact, Reader
 from sandpool.router.head import RequestHead
 from sandpool.router.line import Line

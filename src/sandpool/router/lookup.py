@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from sandpool.base.clock import Clock
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
 from sandpool.loop.index import namespace_of
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import Sandbox

@@ -6,8 +6,8 @@ import socket
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandpool.kube.errors import SandpoolError
-from sandpool.loop.shares import OPERATOR
+from sandpool.base.errors import SandpoolError
+from sandpool.base.shares import OPERATOR
 from sandpool.model.metadata import Uid
 
 _MASTERS = "system:masters"

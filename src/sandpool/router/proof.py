@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandpool.kube.errors import SandpoolError
-from sandpool.loop.clock import Clock
-from sandpool.loop.shares import NOBODY
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
+from sandpool.base.shares import NOBODY
 from sandpool.model.metadata import Key
 from sandpool.router.addressed import Addressed
 from sandpool.router.callers import Callers

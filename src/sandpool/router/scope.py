@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from sandpool.loop.clock import Clock, Timer
+from sandpool.base.clock import Clock, Timer
 
 
 class Scope:

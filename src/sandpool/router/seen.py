@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sandpool.loop.clock import Clock
+from sandpool.base.clock import Clock
 from sandpool.model.metadata import Key
 from sandpool.router.activity import Activity
 from sandpool.router.audit import LONGEST_WORD, Audit, Entry, NoAudit, moment, shown_path

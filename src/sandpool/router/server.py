@@ -15,8 +15,8 @@ import socket
 import ssl
 from itertools import count
 
-from sandpool.loop import descriptors
-from sandpool.loop.clock import Clock
+from sandpool.base import open_files as descriptors
+from sandpool.base.clock import Clock
 from sandpool.router.answers import encoded, problem
 from sandpool.router.connection import Connection
 from sandpool.router.incoming import Service

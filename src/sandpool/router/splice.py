@@ -8,8 +8,8 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from sandpool.loop.portions import Carried
-from sandpool.loop.turns import BYTES
+from sandpool.base.portions import Carried
+from sandpool.base.turns import BYTES
 from sandpool.router.line import Line
 
 WORTH = 256 * 1024

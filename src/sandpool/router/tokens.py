@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
+from sandpool.base.secret import Secret
 from sandpool.kube.errors import ConfigError
 from sandpool.kube.files import read_text
-from sandpool.kube.secret import Secret
 
 VERSION: Final = "v1."
 SHORTEST_KEY: Final = 32

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from sandpool.loop.clock import Clock
-from sandpool.loop.portions import Carried
-from sandpool.loop.turns import BYTES
+from sandpool.base.clock import Clock
+from sandpool.base.portions import Carried
+from sandpool.base.turns import BYTES
 from sandpool.router.line import Line
 from sandpool.router.scope import Scope
 from sandpool.router.splice import Meter

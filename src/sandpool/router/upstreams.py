@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from sandpool.loop.clock import Clock, Timer
+from sandpool.base.clock import Clock, Timer
 from sandpool.router.line import Line
 from sandpool.router.options import RouterOptions
 

@@ -18,7 +18,7 @@ from sandpool.sdk.origin import read_origin
 
 if TYPE_CHECKING:
     from sandpool.kube.config import Cluster, User
-    from sandpool.kube.nearby import Running
+    from sandpool.kube.local_discovery import Running
 
 NO_ROUTER = "set SANDPOOL_ROUTER_URL (or Config(router=...)) to the address of its router"
 
@@ -76,7 +76,7 @@ def resolve(given: Config | None, env: Mapping[str, str], home: Path, find_runni
 
 def resolve_here(given: Config | None) -> Resolved:
     """For this process: its environment, its user's home."""
-    from sandpool.kube.nearby import read_running
+    from sandpool.kube.local_discovery import read_running
 
     return resolve(given, os.environ, Path.home(), read_running)
 
@@ -170,8 +170,8 @@ def _data_dir(config: Config, env: Mapping[str, str], home: Path) -> Path:
 
 
 def _user(config: Config) -> User:
+    from sandpool.base.secret import Secret
     from sandpool.kube.config import User
-    from sandpool.kube.secret import Secret
 
     if config.token and config.token_file:
         raise ConfigError(

@@ -44,7 +44,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandpool.kube.errors import ConfigError, SandpoolError, Unreachable
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import ConfigError, Unreachable
 
 if TYPE_CHECKING:
     from sandpool.sdk.values import Captured

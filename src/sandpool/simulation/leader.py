@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from random import Random
 
-from sandpool.assembly.controllers import ControllerOptions, Telling, assemble
+from sandpool.app.controllers import ControllerOptions, Telling, assemble
 from sandpool.loop.manager import Manager
 from sandpool.simulation.authorship import writes_as
 from sandpool.simulation.faults import Faults
@@ -14,7 +14,7 @@ from sandpool.simulation.line import Line
 from sandpool.simulation.referee import Referee
 from sandpool.simulation.world import World
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 
 
 class Leader:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 from typing import Any, TypeVar
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api, Page, Preconditions, Propagation
 from sandpool.kube.errors import (
     Conflict,
     InternalError,
     Refused,
-    SandpoolError,
     ServerTimeout,
     TooManyRequests,
     Unavailable,

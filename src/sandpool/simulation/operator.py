@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from sandpool.assembly.controllers import ControllerOptions
+from sandpool.app.controllers import ControllerOptions
 from sandpool.controllers.pool.options import Options as PoolOptions
 from sandpool.controllers.sandbox.options import Options as SandboxOptions
 from sandpool.simulation.faults import Fault, Faults
@@ -16,7 +16,7 @@ from sandpool.simulation.referee import Referee
 from sandpool.simulation.streams import Streams
 from sandpool.simulation.world import World
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 
 _LIFE = 12.0
 """Seconds that a leader lives on average, where the seed has crashes."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.metadata import Key, Revision, Uid
 from sandpool.model.pod import Pod

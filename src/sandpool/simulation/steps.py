@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sandpool.local.store.log import Unit
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.record import Change
+from sandpool.controlplane.store.log import Unit
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.record import Change
 from sandpool.model.metadata import Revision
 from sandpool.model.resource import Resource
 from sandpool.simulation.authorship import Author, author

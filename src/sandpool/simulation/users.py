@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from sandpool.controlplane.objects.keys import key_of
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import ApiError
-from sandpool.local.objects.keys import key_of
 from sandpool.model import codec
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES

@@ -14,14 +14,14 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from sandpool.local.api import LocalApi
-from sandpool.local.collect import Collector
-from sandpool.local.objects.keys import parse_key
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.history import Remember
-from sandpool.local.store.record import Change
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import LoopClock
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.objects.keys import parse_key
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.record import Change
+from sandpool.controlplane.store.store import Store
 from sandpool.model import codec
 from sandpool.model.kinds import NAMESPACES, NODES
 from sandpool.model.metadata import Uid

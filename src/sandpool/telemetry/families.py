@@ -21,7 +21,7 @@ Reader = Callable[[], Iterable[tuple[Family, Values]]]
 
 
 class Share(Protocol):
-    """What is shown of a resource that tenants share. loop/shares.py keeps it."""
+    """What is shown of a resource that tenants share. base/shares.py keeps it."""
 
     total: int
     used: int

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api
-from sandpool.kube.errors import SandpoolError
 from sandpool.model.kinds import NAMESPACES
 from support.implementations import NAMES, Implementation, opened
 

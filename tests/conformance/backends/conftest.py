@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from conformance.backends.subject import Subject
-from sandpool.local.backends.base import Backend, Probe
-from sandpool.local.backends.gvisor.runtime import GvisorRuntime
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.backends.pods.backend import PodsBackend
-from sandpool.local.backends.pods.options import PodsOptions
-from sandpool.local.backends.process.runtime import ProcessRuntime
-from sandpool.local.backends.runtime import Runtime
-from sandpool.loop.clock import LoopClock, SystemClock
+from sandpool.base.clock import LoopClock, SystemClock
+from sandpool.node.backend import Backend, Probe
+from sandpool.node.pods.backend import PodsBackend
+from sandpool.node.pods.options import PodsOptions
+from sandpool.node.runtimes.contract import Runtime
+from sandpool.node.runtimes.fake import HollowBackend
+from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
+from sandpool.node.runtimes.process.runtime import ProcessRuntime
 from support import runsc
 from support.installation_name import installation_name
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-NAMESPACES = "sandpool.local.backends.namespaces.runtime"
+NAMESPACES = "sandpool.node.runtimes.namespaces.runtime"
 REAL = ["process", *(["namespaces"] if find_spec(NAMESPACES) else []), "gvisor"]
 # Starting a kernel for each test takes its time: these are run always, the others with the deep searches.
 OFTEN = {
@@ -41,8 +41,8 @@ def runtime(name: str, folder: Path) -> Runtime:
         return ProcessRuntime(folder, installation=installation_name(folder))
     if name == "gvisor":
         return GvisorRuntime(folder, installation=installation_name(folder), runsc=runsc.path())
-    from sandpool.assembly.machine import FORK_SERVER
-    from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
+    from sandpool.app.local_node import FORK_SERVER
+    from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
 
     return NamespacesRuntime(folder, installation=installation_name(folder), entry=FORK_SERVER)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandpool.local.backends.base import (
+from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import (
     Backend,
     ContainerSpec,
     Exit,
@@ -17,8 +18,7 @@ from sandpool.local.backends.base import (
     Workload,
     WorkloadSpec,
 )
-from sandpool.local.backends.hollow import EXIT_AFTER, EXIT_CODE
-from sandpool.model.metadata import Key, Uid
+from sandpool.node.runtimes.fake import EXIT_AFTER, EXIT_CODE
 
 WAIT = 30.0
 

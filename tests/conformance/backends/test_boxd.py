@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from conformance.backends.subject import Subject, a_workload, ended
-from sandpool.local.backends.base import BackendError, UnknownPod, Unsupported
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import BackendError, UnknownPod, Unsupported
 from sandpool.wire.paths import HEALTH
 
 WITH_BOXD = ("namespaces",)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from conformance.backends.subject import Subject, a_workload, ended, gone, ready
-from sandpool.local.backends.base import (
+from sandpool.node.backend import (
     ADDRESS,
     BackendError,
     Capabilities,

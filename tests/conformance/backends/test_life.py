@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from conformance.backends.subject import Subject, a_workload, ended, gone, ready
-from sandpool.local.backends.base import Exit, Started, UnknownPod, Waiting
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import Exit, Started, UnknownPod, Waiting
 
 
 async def test_a_started_pod_is_known_at_once_and_ready_later(subject: Subject) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from conformance.backends.subject import Subject, a_workload, ready
-from sandpool.local.backends.base import Command, UnknownPod, Unsupported
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import Command, UnknownPod, Unsupported
 
 
 class NoStreams:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from conformance.backends.subject import Subject, a_workload, ended, gone, ready
-from sandpool.local.backends.base import Command
-from sandpool.local.volumes.spec import EmptyDir, VolumeSpec
+from sandpool.node.backend import Command
+from sandpool.node.volumes.spec import EmptyDir, VolumeSpec
 from support.streams import TestStreams
 
 

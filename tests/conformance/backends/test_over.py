@@ -12,8 +12,8 @@ from msgspec import structs
 from conformance.backends.subject import Subject, a_workload, ended, gone, ready
 from conformance.backends.test_nothing_left import descriptors, files_of
 from conformance.backends.test_volumes import a_container, a_pod, mounting
-from sandpool.local.backends.base import BackendError, Command, Exit, Running, Stats, VolumeMount, Workload
-from sandpool.local.volumes.spec import Claim, Content, EmptyDir, VolumeSpec
+from sandpool.node.backend import BackendError, Command, Exit, Running, Stats, VolumeMount, Workload
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, VolumeSpec
 from support.streams import TestStreams
 
 LARGE = 1 << 20

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from conformance.backends.subject import Subject, a_workload, ended
-from sandpool.local.backends.base import BackendError, Command, Exit, UnknownPod, Workload
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import BackendError, Command, Exit, UnknownPod, Workload
 from support.streams import TestStreams
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.backends.subject import Subject, a_workload, ended, gone
-from sandpool.local.backends.base import (
+from sandpool.node.backend import (
     Command,
     ContainerSpec,
     Exit,
@@ -20,7 +20,7 @@ from sandpool.local.backends.base import (
     Workload,
     WorkloadSpec,
 )
-from sandpool.local.volumes.spec import Claim, Content, EmptyDir, VolumeSpec
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, VolumeSpec
 from support.streams import TestStreams
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sandpool.local.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.server import ServerOptions
 from support.local_server import LocalServer, local_server
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.local.apiserver.connection import MOST_WAITING, Connection
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.connection import MOST_WAITING, Connection
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.server import ServerOptions
 from support.local_server import LocalServer, local_server
 
 READY = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -123,7 +123,7 @@ def calls_of_the_front() -> tuple[Counter[str], Any]:
     counted: Counter[str] = Counter()
 
     def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and "/local/apiserver/" in frame.f_code.co_filename:
+        if event == "call" and "/controlplane/apiserver/" in frame.f_code.co_filename:
             counted[frame.f_code.co_qualname] += 1
 
     return counted, profile

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from sandpool.local.apiserver.connection import Connection
+from sandpool.controlplane.apiserver.connection import Connection
 from support.local_server import LocalServer, local_server
 
 uvloop.new_event_loop().close()  # the first one opens a pipe for the whole process, which would look like a leak

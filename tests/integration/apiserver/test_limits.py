@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.apiserver.answer import Reply
-from sandpool.local.apiserver.call import Call
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.answer import Reply
+from sandpool.controlplane.apiserver.call import Call
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.server import ServerOptions
 from support.local_server import LocalServer, local_server
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.local.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.server import ServerOptions
 from support.local_server import LocalServer, local_server
 
 CORE = "/api/v1/namespaces/default"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.local.apiserver.connection import Connection
+from sandpool.controlplane.apiserver.connection import Connection
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.metadata import Key, Revision

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.server import ServerOptions
 from sandpool.model.metadata import Key
-from sandpool.telemetry.story import Entry, Story
+from sandpool.telemetry.reconcile_history import Entry, Story
 from support.local_server import LocalServer, local_server
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.local.apiserver.connection import Connection
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.connection import Connection
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.server import ServerOptions
 from support.local_server import LocalServer, local_server
 from support.tenants import Tenant, tenant
 from support.unread import Unread

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.apiserver.server import ServerOptions
-from sandpool.local.apiserver.streams.serving import PodStreams
-from sandpool.local.backends.base import Command
-from sandpool.local.kubelet.usage import UsageSampler
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.streams.serving import PodStreams
 from sandpool.model import quantities
 from sandpool.model.kinds import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from sandpool.model.usage import NODE_METRICS, POD_METRICS
+from sandpool.node.backend import Command
+from sandpool.node.kubelet.usage import UsageSampler
 from support.kubectl import Kubectl, kubectl_path
 from support.local_objects import pod
 from support.local_server import LocalServer, local_server

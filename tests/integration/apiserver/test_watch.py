@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.server import ServerOptions
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.patches import merge_patch
 from support.local_server import LocalServer, local_server

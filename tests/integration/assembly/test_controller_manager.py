@@ -13,20 +13,20 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sandpool.assembly.controller_manager import ManagerOptions, Rate, _connected, _elector, serve
-from sandpool.assembly.installation.rules import LEASE
-from sandpool.assembly.lifetimes import first_error
-from sandpool.assembly.pages import Address
-from sandpool.assembly.preflight import CannotStart
-from sandpool.assembly.server_tls import ServerTls
+from sandpool.app.controller_manager import ManagerOptions, Rate, _connected, _elector, serve
+from sandpool.app.server_tls import ServerTls
+from sandpool.base.clock import SystemClock
+from sandpool.install.preflight import CannotStart
+from sandpool.install.rules import LEASE
 from sandpool.kube.config import Cluster, Config, User
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.loop.clock import SystemClock
 from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.loop.lease import Terms
+from sandpool.loop.lifetimes import first_error
 from sandpool.model.kinds import LEASES, PODS, SANDBOXES
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
+from sandpool.telemetry.pages import Address
 from support.local_server import LocalServer, local_server
 from support.scripted_peer import answer, hang, scripted_peer
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sandpool.assembly.local_reach import local_callers
-from sandpool.local.apiserver.authenticate import Authenticator
-from sandpool.loop.clock import SystemClock
+from sandpool.app.local_reach import local_callers
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.apiserver.authenticate import Authenticator
 from support.local_server import local_server
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

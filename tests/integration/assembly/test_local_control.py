@@ -12,22 +12,22 @@ from random import Random
 
 import pytest
 
-from sandpool.assembly.controllers import Telling
-from sandpool.assembly.data_dir import DataDir
-from sandpool.assembly.lifetimes import first_error
-from sandpool.assembly.local_cluster import LocalCluster, serve
-from sandpool.assembly.local_control import LocalControl
-from sandpool.assembly.local_options import LocalOptions
-from sandpool.kube.errors import SandpoolError
-from sandpool.local.api import LocalApi
-from sandpool.local.backends.base import Changed
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import SystemClock
+from sandpool.app.controllers import Telling
+from sandpool.app.local_cluster import LocalCluster, serve
+from sandpool.app.local_control import LocalControl
+from sandpool.app.local_options import LocalOptions
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import SandpoolError
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
+from sandpool.loop.lifetimes import first_error
 from sandpool.model.kinds import NODES, PODS
+from sandpool.node.backend import Changed
+from sandpool.node.runtimes.fake import HollowBackend
 from support.kubelet_node import a_pod
 
 

@@ -19,19 +19,19 @@ import aiohttp
 import msgspec
 import pytest
 
-from sandpool.assembly.alike import Once
-from sandpool.assembly.data_dir import DataDir
-from sandpool.assembly.local_cluster import LocalCluster, serve
-from sandpool.assembly.local_options import LocalOptions
+from sandpool.app.local_cluster import LocalCluster, serve
+from sandpool.app.local_options import LocalOptions
+from sandpool.controllers.cache_transforms import Once
+from sandpool.controlplane import event_expiry as expiry
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.controlplane.objects import matching, typed
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.kube.api import Api, EventType
-from sandpool.local import expiry
-from sandpool.local.objects import matching, typed
-from sandpool.local.store.history import Remember
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
 from sandpool.loop.events import EventRecorder, Restraint
 from sandpool.model.kinds import PODS, POOLS, TEMPLATES
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.cluster import CLAIMS, claim
 
 WARM = 2

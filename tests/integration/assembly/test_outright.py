@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sandpool.assembly.data_dir import DataDir
-from sandpool.assembly.local_cluster import LocalCluster, serve
-from sandpool.assembly.local_options import LocalOptions
+from sandpool.app.local_cluster import LocalCluster, serve
+from sandpool.app.local_options import LocalOptions
 from sandpool.cli import http
+from sandpool.controlplane.data_dir import DataDir
 from sandpool.kube.api import Api
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from sandpool.assembly.pages import Address, Bounds, CannotListen, Page, Pages
-from sandpool.assembly.profiles import profile_pages
+from sandpool.telemetry.pages import Address, Bounds, CannotListen, Page, Pages
+from sandpool.telemetry.profiles import profile_pages
 
 HERE = Address("127.0.0.1", 0)
 

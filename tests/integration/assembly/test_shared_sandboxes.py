@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from sandpool.assembly.data_dir import DataDir
-from sandpool.assembly.first_pool import NO_POOLS
-from sandpool.assembly.local_cluster import LocalCluster, serve
-from sandpool.assembly.local_options import LocalOptions
-from sandpool.local.api import LocalApi
-from sandpool.local.objects.holdings import HoldingLimits
+from sandpool.app.local_cluster import LocalCluster, serve
+from sandpool.app.local_options import LocalOptions
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.controlplane.objects.holdings import HoldingLimits
+from sandpool.install.first_pool import NO_POOLS
 from sandpool.model.kinds import CLAIMS, NAMESPACES, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.resource import Resource
 

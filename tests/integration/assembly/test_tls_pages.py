@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.certificate import INTERVAL, CertificateFiles
-from sandpool.assembly.pages import Address, Bounds, CannotListen, Page, Pages
-from sandpool.assembly.server_tls import RENEWED, ServerTls, certified
-from sandpool.assembly.tls_terms import read_terms
+from sandpool.app.server_tls import RENEWED, ServerTls, certified
 from sandpool.kube.errors import ConfigError
+from sandpool.loop.serving_certificate import INTERVAL, CertificateFiles
+from sandpool.loop.tls_terms import read_terms
+from sandpool.telemetry.pages import Address, Bounds, CannotListen, Page, Pages
 from support.kube_certificates import Authority
 from support.manual_clock import ManualClock
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.data_dir import DataDir
+from sandpool.controlplane.data_dir import DataDir
 from support.cluster import COMMAND, Cluster
 
 FILES = 256

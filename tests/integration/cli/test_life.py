@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.data_dir import DataDir
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
+from sandpool.controlplane.data_dir import DataDir
 from support.cluster import COMMAND, Cluster, running_cluster, sandpool, stop
 
 

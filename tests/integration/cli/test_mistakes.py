@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.data_dir import DataDir
+from sandpool.controlplane.data_dir import DataDir
 from support.cluster import COMMAND, Cluster, running_cluster, sandpool, stop
 
 

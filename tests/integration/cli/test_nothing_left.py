@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly import leftovers
-from sandpool.assembly.data_dir import DataDir, installation_of
-from sandpool.assembly.leftovers import Leftovers
+from sandpool.controlplane.data_dir import DataDir, installation_of
+from sandpool.node import leftovers
+from sandpool.node.leftovers import Leftovers
 from support.cluster import Cluster, running_cluster, sandpool, stop
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups and mounts here")
@@ -47,7 +47,7 @@ def test_what_a_killed_cluster_left_is_taken_away(tmp_path: Path) -> None:
     try:
         cluster.request("POST", "/api/v1/namespaces/default/pods", POD)
         sandpool("wait", "pod/p", "--for", "condition=Ready", *cluster.flag)
-        left = leftovers.find(DataDir(cluster.data_dir))
+        left = leftovers.find(DataDir(cluster.data_dir).node)
         assert left.processes
         assert groups(cluster)
         cluster.kill()

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from sandpool.cli.main import run
-from sandpool.local.backends.hollow import START_ERROR
 from sandpool.model.kinds import TEMPLATES
 from sandpool.model.labels import pool_selector
+from sandpool.node.runtimes.fake import START_ERROR
 from support.cluster import COMMAND, Cluster, running_cluster
 
 SELECTOR = pool_selector("wrong")

@@ -18,9 +18,9 @@ import msgspec
 import pytest
 import yaml
 
-from sandpool.assembly.data_dir import DataDir
-from sandpool.assembly.memory import SELDOM
-from sandpool.kube.nearby import Running
+from sandpool.controlplane.data_dir import DataDir
+from sandpool.controlplane.memory_pressure import SELDOM
+from sandpool.kube.local_discovery import Running
 from support.cluster import COMMAND, Cluster, stop
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api
-from sandpool.kube.errors import AlreadyExists, SandpoolError
+from sandpool.kube.errors import AlreadyExists
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, EVENTS, NODES, PODS, POOLS, SANDBOXES, TEMPLATES

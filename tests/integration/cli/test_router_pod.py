@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.router_pod import POD
+from sandpool.controlplane.router_pod import POD
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import PODS, SERVICES
 from sandpool.wire.router_service import NAMESPACE, SERVICE

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import CLAIMS, NAMESPACES
 from support.agent_sandbox_sdk import FLAVOURS, SCENARIOS, Sdk, warm
 from support.cluster import running_cluster

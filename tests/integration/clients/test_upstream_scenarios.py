@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import NAMESPACES, PERSISTENT_VOLUME_CLAIMS
 from support.cluster import running_cluster
 from support.kube_stage import User

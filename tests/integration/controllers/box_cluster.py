@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from sandpool.base.clock import LoopClock
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.sandbox.observe import Caches
 from sandpool.controllers.sandbox.options import Options
 from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.manager import Manager, Parts
 from sandpool.loop.reflector import Reflector, Scope
@@ -28,7 +28,7 @@ from sandpool.model.pod import Pod
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.counting_api import WRITES, CountingApi
 from support.flaky_api import FlakyApi
 from support.loop_cluster import START, a_cluster, half

@@ -14,6 +14,7 @@ from conformance.bodies import claim as claim_body
 from conformance.bodies import pod_spec
 from conformance.bodies import pool as pool_body
 from conformance.bodies import template as template_body
+from sandpool.base.clock import LoopClock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim.controller import Caches, ClaimController
@@ -21,7 +22,6 @@ from sandpool.controllers.claim.options import Options
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.manager import Deadlines, Manager, Parts
 from sandpool.loop.reflector import Reflector
@@ -38,7 +38,7 @@ from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.counting_api import WRITES, CountingApi
 from support.faulty_api import FaultyApi
 from support.flaky_api import FlakyApi

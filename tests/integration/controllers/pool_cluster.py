@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from sandpool.base.clock import LoopClock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Woken
 from sandpool.controllers.assigner.feed import Feed
@@ -17,7 +18,6 @@ from sandpool.controllers.pool.controller import Caches, PoolController
 from sandpool.controllers.pool.options import Options
 from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.manager import Manager, Parts
 from sandpool.loop.reflector import Reflector
@@ -33,7 +33,7 @@ from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.times import seconds
 from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.counting_api import WRITES, CountingApi
 from support.faulty_api import FaultyApi
 from support.flaky_api import FlakyApi

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandpool.local.backends.hollow import HollowOptions
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.metadata import Uid
+from sandpool.node.runtimes.fake import HollowOptions
 from support.control_plane import ROUND_TRIP, ControlPlane, a_control_plane
 from support.counting_api import WRITES
 from support.virtual_loop import run_virtually

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from integration.controllers.claim_cluster import NOT_READY, Life, a_claim_cluster
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.claim.options import Options
 from sandpool.kube.errors import (
     Conflict,
@@ -16,7 +17,6 @@ from sandpool.kube.errors import (
     InternalError,
     NotFound,
     Refused,
-    SandpoolError,
     ServerTimeout,
     TooManyRequests,
     Unavailable,

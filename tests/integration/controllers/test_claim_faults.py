@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from integration.controllers.claim_cluster import SINCE, Life, World, a_claim_cluster, a_life
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.claim.options import Options
 from sandpool.kube.errors import (
     Conflict,
@@ -14,7 +15,6 @@ from sandpool.kube.errors import (
     InternalError,
     Invalid,
     Refused,
-    SandpoolError,
     ServerTimeout,
     TooManyRequests,
     Unavailable,

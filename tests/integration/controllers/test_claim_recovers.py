@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from integration.controllers.claim_cluster import Life, a_claim_cluster
-from sandpool.kube.errors import Conflict, Forbidden, InternalError, NotFound, SandpoolError, TooManyRequests
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import Conflict, Forbidden, InternalError, NotFound, TooManyRequests
 from sandpool.model import labels
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.metadata import Key, Uid

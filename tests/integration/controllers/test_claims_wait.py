@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandpool.assembly.controllers import ControllerOptions, Workers
+from sandpool.app.controllers import ControllerOptions, Workers
 from sandpool.controllers.claim.backlog import Bounds
 from sandpool.controllers.claim.options import Options
 from sandpool.kube.errors import TooManyRequests
-from sandpool.local.backends.hollow import HollowOptions
 from sandpool.model.conditions import find
 from sandpool.model.reasons import Reason, Type
+from sandpool.node.runtimes.fake import HollowOptions
 from support.control_plane import ControlPlane, a_control_plane
 from support.virtual_loop import run_virtually
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.assembly.controllers import ControllerOptions
+from sandpool.app.controllers import ControllerOptions
 from sandpool.controllers.pool.body import blank_member, named
 from sandpool.kube.api import Api
 from sandpool.model.blueprint import blueprint_hash

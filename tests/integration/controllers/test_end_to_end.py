@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from sandpool.kube.errors import NotFound
-from sandpool.local.backends.hollow import EXIT_AFTER
 from sandpool.model import labels
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import (
@@ -30,6 +29,7 @@ from sandpool.model.reasons import Type
 from sandpool.model.resource import Resource
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.times import seconds
+from sandpool.node.runtimes.fake import EXIT_AFTER
 from support.control_plane import ControlPlane, a_control_plane
 from support.virtual_loop import run_virtually
 

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 import sandpool
-from sandpool.assembly.controllers import ControllerOptions
+from sandpool.app.controllers import ControllerOptions
 from sandpool.controllers.claim.options import Options as ClaimOptions
 from support.control_plane import ControlPlane, a_control_plane
 from support.full_pool import fill

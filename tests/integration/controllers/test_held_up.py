@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandpool.local.backends.hollow import START_ERROR
 from sandpool.model.conditions import Condition, find
 from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.resource import Resource
+from sandpool.node.runtimes.fake import START_ERROR
 from sandpool.sdk.claims import waiting_for
 from support.control_plane import ControlPlane, a_control_plane
 from support.virtual_loop import run_virtually

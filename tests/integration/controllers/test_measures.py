@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from sandpool.controllers.measures.measures import Measures
+from sandpool.controllers.metrics.metrics import Measures
 from sandpool.model.kinds import CLAIMS, POOLS, TEMPLATES
 from sandpool.telemetry.metrics import Metrics
 from support.control_plane import ROUND_TRIP, ControlPlane, a_control_plane

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.controllers import ControllerOptions, Telling
+from sandpool.app.controllers import ControllerOptions, Telling
 from sandpool.loop.events import Kind
 from sandpool.model import labels
 from sandpool.model.conditions import is_true

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sandpool.assembly.controllers import Telling
-from sandpool.local.backends.hollow import HollowOptions
-from sandpool.local.store.log import Commit
-from sandpool.local.store.store import NullObserver
+from sandpool.app.controllers import Telling
+from sandpool.controlplane.store.log import Commit
+from sandpool.controlplane.store.store import NullObserver
 from sandpool.model import labels
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
@@ -17,6 +16,7 @@ from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
 from sandpool.model.reasons import Type
+from sandpool.node.runtimes.fake import HollowOptions
 from support.control_plane import ControlPlane, a_control_plane
 from support.counting_api import WRITES
 from support.heard_events import HeardEvents

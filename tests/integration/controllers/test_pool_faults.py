@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from integration.controllers.pool_cluster import Cluster, a_pool_cluster, controlled, uids
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.pool.options import Options
 from sandpool.kube.errors import (
     AlreadyExists,
@@ -17,7 +18,6 @@ from sandpool.kube.errors import (
     Forbidden,
     InternalError,
     Invalid,
-    SandpoolError,
     TooManyRequests,
     Unreachable,
 )

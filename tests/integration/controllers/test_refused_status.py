@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.controllers import ControllerOptions, Telling
+from sandpool.app.controllers import ControllerOptions, Telling
 from sandpool.kube.api import Api
 from sandpool.kube.errors import Forbidden, Unreachable
 from sandpool.loop.refusals import LASTS

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from integration.controllers.box_cluster import Cluster, a_box_cluster, controlled
-from sandpool.assembly.controller_manager import RELEASED
-from sandpool.assembly.controllers import ControllerOptions, Workers
+from sandpool.app.controller_manager import RELEASED
+from sandpool.app.controllers import ControllerOptions, Workers
 from sandpool.controllers.sandbox.options import Options
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import Unreachable

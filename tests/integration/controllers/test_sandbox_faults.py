@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from integration.controllers.box_cluster import Cluster, a_box_cluster, controlled
-from sandpool.kube.errors import Conflict, InternalError, SandpoolError, Unreachable
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import Conflict, InternalError, Unreachable
 from sandpool.model.kinds import PODS, SANDBOXES
 from sandpool.model.labels import ADOPTABLE, SANDBOX_NAME_HASH
 from sandpool.model.names import name_hash

@@ -12,9 +12,9 @@ import pytest
 
 from integration.controllers.box_cluster import controlled
 from integration.controllers.test_sandbox_faults import Faults
-from sandpool.assembly.installation.rules import LEASE
 from sandpool.controllers.sandbox.apply import apply
 from sandpool.controllers.sandbox.steps import Change, Create, Plan
+from sandpool.install.rules import LEASE
 from sandpool.kube.api import Api
 from sandpool.kube.errors import InternalError
 from sandpool.model import labels

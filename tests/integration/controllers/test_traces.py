@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.assembly.controllers import Telling
+from sandpool.app.controllers import Telling
 from sandpool.model import labels
 from sandpool.model.kinds import CLAIMS
 from sandpool.telemetry.context import Context, of_annotation, of_uid

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.kube.errors import InsufficientStorage, SandpoolError, Unavailable
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import InsufficientStorage, Unavailable
 from support.cluster import CLAIMS, Cluster, sandpool, stop
 from support.small_disk import MIB, fill, small_disk
 

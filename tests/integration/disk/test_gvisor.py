@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration.disk.test_limits import DISK, LIMIT, taken_until_evicted, writer
-from sandpool.local.disk.plan import allowance
+from sandpool.node.disk.plan import allowance
 from support.kubelet_node import a_pod
 from support.pods_node import PodsNode, a_pods_node, runtime_of
 from support.small_disk import MIB, small_disk

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.pods import hidden as module
-from sandpool.local.backends.pods.hidden import TOO_MANY, hidden
+from sandpool.node.pods import hidden as module
+from sandpool.node.pods.hidden import TOO_MANY, hidden
 
 IN_A_FOLDER = """
 import os, sys

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.volumes import images
-from sandpool.local.volumes.options import VolumeOptions
+from sandpool.node.volumes import images
+from sandpool.node.volumes.options import VolumeOptions
 from support.kubelet_node import a_pod
 from support.pods_node import a_pods_node, runtime_of
 from support.small_disk import small_disk

@@ -13,9 +13,9 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from sandpool.local.disk.plan import allowance
-from sandpool.local.disk.space import Level
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
+from sandpool.node.disk.plan import allowance
+from sandpool.node.disk.space import Level
 from support.disk_hiding import BETWEEN, HIDING, MAKES_A_FILE, OF_THE_ENDED
 from support.kubelet_node import a_pod
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of

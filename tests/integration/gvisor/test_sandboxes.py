@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 import sandpool
-from sandpool.local.backends.base import Unsupported
-from sandpool.local.backends.runtime import ExecPlan, Limits, Mount, Stdio
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import Unsupported
+from sandpool.node.runtimes.contract import ExecPlan, Limits, Mount, Stdio
 from support import runsc
 from support.gvisor_bench import opened, skip_unless_it_works
 from support.sandbox_scenarios import SCENARIOS

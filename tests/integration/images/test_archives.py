@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import ImageLimits, ImageOptions
+from sandpool.base.errors import NodeError
+from sandpool.node.images.options import ImageLimits, ImageOptions
 from support.image_files import (
     encode,
     file,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import ImageOptions
+from sandpool.base.errors import NodeError
+from sandpool.node.images.options import ImageOptions
 from support.image_files import (
     GZIP_LAYER,
     MadeImage,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.data_dir import DataDir
 from sandpool.cli.main import run
+from sandpool.controlplane.data_dir import DataDir
 from support.image_files import file, folder, make_image, opaque, removed, write_oci_archive
 from support.image_store import image_store
 from support.real_registry import basic, push

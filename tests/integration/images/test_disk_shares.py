@@ -21,7 +21,7 @@ limits = "size=200m,nr_inodes=8000" if inodes else "size=48m,nr_inodes=0"
 subprocess.run(["mount", "-t", "tmpfs", "-o", limits, "tmpfs", str(place)], check=True)
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
 from support.image_files import file, make_image
 from support.image_store import image_store, layers
 from support.small_registry import small_registry

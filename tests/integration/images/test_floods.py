@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import LARGE, ImageOptions
+from sandpool.base.errors import NodeError
+from sandpool.node.images.options import LARGE, ImageOptions
 from support.hasty_clock import Hasty
 from support.image_files import INDEX, encode, file, make_image
 from support.image_store import image_store

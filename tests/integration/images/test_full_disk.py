@@ -19,7 +19,7 @@ place.mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=3m,nr_inodes={sys.argv[3]}", "tmpfs", str(place)], check=True)
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
 from support.image_files import file, make_image
 from support.image_store import image_store, layers
 from support.small_registry import small_registry

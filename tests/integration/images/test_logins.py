@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.port import Credential
+from sandpool.base.errors import NodeError
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.port import Credential
 from support.image_files import file, make_image
 from support.image_store import image_store
 from support.real_registry import push, real_registry

@@ -13,9 +13,9 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from sandpool.local.images.lines import Lines
-from sandpool.local.images.meter import AT_ONCE, Meter
-from sandpool.local.images.options import ImageOptions
+from sandpool.node.images.lines import Lines
+from sandpool.node.images.meter import AT_ONCE, Meter
+from sandpool.node.images.options import ImageOptions
 from support.image_store import any_place
 from support.kube_certificates import Authority
 

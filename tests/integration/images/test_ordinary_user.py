@@ -31,9 +31,9 @@ IMAGE = make_image(
 SCRIPT = """
 import asyncio, json, sys
 from pathlib import Path
-from sandpool.local.images.prune import PruneRules
-from sandpool.local.images.store import ImageStore
-from sandpool.loop.clock import SystemClock
+from sandpool.node.images.prune import PruneRules
+from sandpool.node.images.store import ImageStore
+from sandpool.base.clock import SystemClock
 
 async def main():
     store = ImageStore(Path("images"), SystemClock())

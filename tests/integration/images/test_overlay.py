@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.images.unpack import opaque_attributes
-from sandpool.local.images.worker import Job, unpack
+from sandpool.node.images.unpack import opaque_attributes
+from sandpool.node.images.worker import Job, unpack
 from support.fast_folder import fast_folder
 from support.image_files import Entry, file, folder, layer, opaque, removed, symlink
 from support.image_oracle import merged_by_oracle

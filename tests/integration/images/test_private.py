@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.port import Credential
-from sandpool.local.images.store import ImageStore
+from sandpool.base.errors import NodeError
+from sandpool.node.images.port import Credential
+from sandpool.node.images.store import ImageStore
 from support.image_files import MadeImage, digest, file, make_image, write_oci_archive
 from support.image_store import files, image_store
 from support.small_registry import FIRST, PASSWORD, USER, SmallRegistry, small_registry

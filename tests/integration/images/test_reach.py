@@ -11,13 +11,13 @@ import aiohttp
 import pytest
 
 from integration.images.test_tls import certificate
-from sandpool.local.errors import NodeError
-from sandpool.local.images.allowed import Reach
-from sandpool.local.images.lines import Lines, OutOfReach
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.port import Credential
-from sandpool.local.images.store import ImageStore
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import NodeError
+from sandpool.node.images.allowed import Reach
+from sandpool.node.images.lines import Lines, OutOfReach
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.port import Credential
+from sandpool.node.images.store import ImageStore
 from support.image_files import file, make_image
 from support.image_store import any_place, image_store
 from support.impatient_clock import ImpatientClock

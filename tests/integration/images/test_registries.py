@@ -9,9 +9,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import ImageLimits, ImageOptions
-from sandpool.local.images.port import Credential
+from sandpool.base.errors import NodeError
+from sandpool.node.images.options import ImageLimits, ImageOptions
+from sandpool.node.images.port import Credential
 from support.image_files import (
     INDEX,
     MadeImage,

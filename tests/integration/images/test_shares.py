@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.places import Places
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import NodeError
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.places import Places
 from support.hasty_clock import Hasty
 from support.image_files import file, make_image
 from support.image_store import image_store, layers

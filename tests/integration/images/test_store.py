@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import RootFs
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.port import Images
-from sandpool.local.images.prune import PruneRules
-from sandpool.local.images.store import ImageStore
-from sandpool.local.images.upkeep import ImageHeld, ImageUnknown, charges
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import NodeError
+from sandpool.node.images.image import RootFs
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.port import Images
+from sandpool.node.images.prune import PruneRules
+from sandpool.node.images.store import ImageStore
+from sandpool.node.images.upkeep import ImageHeld, ImageUnknown, charges
 from support.image_files import MadeImage, digest, file, folder, layer, make_image, opaque, write_oci_archive
 from support.image_store import files, image_store, layers, leftovers
 from support.manual_clock import ManualClock
@@ -226,9 +226,9 @@ async def test_layers_that_a_pull_counts_on_are_not_pruned_by_another(registry: 
 CRASH = """
 import asyncio, sys
 from pathlib import Path
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.store import ImageStore
-from sandpool.loop.clock import SystemClock
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.store import ImageStore
+from sandpool.base.clock import SystemClock
 
 async def main():
     store = ImageStore(Path(sys.argv[1]), SystemClock(), ImageOptions(registries=("127.0.0.1:*",)))

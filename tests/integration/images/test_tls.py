@@ -11,9 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.port import Credential
+from sandpool.base.errors import NodeError
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.port import Credential
 from support.connect_proxy import connect_proxy
 from support.image_files import file, make_image
 from support.image_store import image_store

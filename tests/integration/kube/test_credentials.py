@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.secret import Secret
 from sandpool.kube.config import Exec, InteractiveMode, Pem, User
 from sandpool.kube.credentials import FromFiles, FromPlugin
 from sandpool.kube.errors import ConfigError, Unauthorized
 from sandpool.kube.http import HttpApi
 from sandpool.kube.plugin import run_plugin
-from sandpool.kube.secret import Secret
 from sandpool.model.kinds import PODS
 from sandpool.model.patches import merge_patch
 from support.scripted_peer import Act, answer, forever, scripted_peer

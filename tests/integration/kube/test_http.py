@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.secret import Secret
 from sandpool.kube.api import Preconditions
 from sandpool.kube.config import User
 from sandpool.kube.errors import (
@@ -28,7 +29,6 @@ from sandpool.kube.errors import (
 from sandpool.kube.http import HttpApi
 from sandpool.kube.lanes import Lane, lane_of
 from sandpool.kube.retry import RetryPolicy
-from sandpool.kube.secret import Secret
 from sandpool.kube.transport import Limits
 from sandpool.loop.lease import Terms
 from sandpool.model.kinds import PODS

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.config import Cluster, Config, User
 from sandpool.kube.errors import Conflict, InternalError, Invalid, ServerTimeout, Unavailable, Unreachable
 from sandpool.kube.http import HttpApi, connect, judge
 from sandpool.kube.lanes import Lane, lane_of
 from sandpool.kube.pacing import Bounds, Outcome, Pacer
 from sandpool.kube.retry import RetryPolicy
-from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import PODS
 from sandpool.model.patches import merge_patch
 from support.scripted_peer import answer, drop, forever, scripted_peer

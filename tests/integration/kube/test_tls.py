@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.base.secret import Secret
 from sandpool.kube.config import Cluster, Pem, User
 from sandpool.kube.errors import ConfigError, Unreachable, Untrusted
 from sandpool.kube.http import HttpApi
-from sandpool.kube.secret import Secret
 from sandpool.model.kinds import PODS
 from support.kube_certificates import Authority
 from support.scripted_peer import answer, forever, scripted_peer

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.apiserver.access.directory import open_access
+from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.controlplane.apiserver.handlers.runtime import NoRuntime
+from sandpool.controlplane.apiserver.server import ApiServer, ServerOptions
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
-from sandpool.local.api import LocalApi
-from sandpool.local.apiserver.access.directory import open_access
-from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
-from sandpool.local.apiserver.handlers.runtime import NoRuntime
-from sandpool.local.apiserver.server import ApiServer, ServerOptions
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.kubelet.agent import Kubelet
-from sandpool.local.kubelet.options import KubeletOptions
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import NAMESPACES, NODES
+from sandpool.node.kubelet.agent import Kubelet
+from sandpool.node.kubelet.options import KubeletOptions
+from sandpool.node.runtimes.fake import HollowBackend
 from support.implementations import over_http
 from support.kube_fixture import hold_server, leave_out, real_kubeconfig
 

@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.local.apiserver.access.directory import open_access
-from sandpool.local.backends.base import BackendError, Command, Exit, Streams
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.kubelet.asking import MOST_OUTPUT, PAUSE, Answer, Asked, Asking, shown
-from sandpool.local.kubelet.course import Result
-from sandpool.local.kubelet.pods import NodeContainer
-from sandpool.local.kubelet.tending import Handler
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.apiserver.access.directory import open_access
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import BackendError, Command, Exit, Streams
+from sandpool.node.kubelet.pods import NodeContainer
+from sandpool.node.kubelet.probe_runner import MOST_OUTPUT, PAUSE, Answer, Asked, Asking, shown
+from sandpool.node.kubelet.probe_spec import Handler
+from sandpool.node.kubelet.probe_state import Result
+from sandpool.node.runtimes.fake import HollowBackend
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -12,11 +12,11 @@ import pytest
 
 from sandpool.kube.api import EventType
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.local.backends.hollow import EXIT_AFTER
-from sandpool.local.kubelet.pods import NODE_PODS
 from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.kinds import PODS, raw
 from sandpool.model.pod import Pod
+from sandpool.node.kubelet.pods import NODE_PODS
+from sandpool.node.runtimes.fake import EXIT_AFTER
 from support.kubectl import Kubectl
 from support.kubelet_node import a_pod, condition
 

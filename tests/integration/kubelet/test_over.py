@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from integration.kubelet.test_real import _works, over, ready, running
-from sandpool.local.backends.base import BackendError, Exit, Running
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS, PODS
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
+from sandpool.node.backend import BackendError, Exit, Running
 from support.kubelet_node import a_pod
 from support.pods_node import WAIT, Body, PodsNode, a_pods_node
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.base import Probe
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
+from sandpool.node.backend import Probe
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
 from support.kubelet_node import a_pod, condition
 from support.pods_node import Body, PodsNode, a_pods_node, runtime_of
 

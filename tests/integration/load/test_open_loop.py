@@ -9,6 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.server import ServerOptions
 from sandpool.kube.api import EventType
 from sandpool.load.arrivals import burst, constant
 from sandpool.load.bodies import ClaimBodies
@@ -20,10 +24,6 @@ from sandpool.load.session import Settings
 from sandpool.load.stage import Wanted
 from sandpool.load.target import Target
 from sandpool.load.work import Work
-from sandpool.local.api import LocalApi
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.server import ServerOptions
-from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.patches import merge_patch
 from support.cluster import Cluster

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.kube.api import EventType
-from sandpool.local.api import LocalApi
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.history import Remember
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.metadata import Revision
 from sandpool.model.patches import merge_patch

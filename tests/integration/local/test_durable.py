@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.event_expiry import EventExpiry
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.namespaces import NamespaceLife, ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import EventType, Propagation
 from sandpool.kube.errors import NotFound
-from sandpool.local.api import LocalApi
-from sandpool.local.collect import Collector
-from sandpool.local.expiry import EventExpiry
-from sandpool.local.namespaces import NamespaceLife, ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import SystemClock
 from sandpool.model import kinds
 from sandpool.model.patches import merge_patch
 from support.local_objects import claim, config_map, sandbox

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api
 from sandpool.kube.config import Config
-from sandpool.kube.errors import SandpoolError
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.loop.clock import SystemClock
 from sandpool.model.kinds import NAMESPACES
 from support.implementations import local_objects, served
 from support.kube_fixture import hold_server, leave_out, real_kubeconfig

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from conformance.bodies import sandbox
+from sandpool.base.clock import SystemClock
 from sandpool.kube.api import Api
-from sandpool.loop.clock import SystemClock
 from sandpool.loop.errors import LeadershipLost
 from sandpool.loop.events import EventRecorder, Kind
 from sandpool.loop.lease import Elector, Terms

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from conformance.bodies import metadata, sandbox
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.apiserver.access.directory import open_access
+from sandpool.controlplane.apiserver.access.kubeconfig import write_kubeconfig
+from sandpool.controlplane.apiserver.server import ApiServer, ServerOptions
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.http import connect
 from sandpool.kube.kubeconfig import load_kubeconfig
-from sandpool.local.api import LocalApi
-from sandpool.local.apiserver.access.directory import open_access
-from sandpool.local.apiserver.access.kubeconfig import write_kubeconfig
-from sandpool.local.apiserver.server import ApiServer, ServerOptions
-from sandpool.loop.clock import SystemClock
 from sandpool.loop.reflector import Pace
 from sandpool.loop.writes import Writes
 from sandpool.model.kinds import SANDBOXES

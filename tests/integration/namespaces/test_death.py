@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import sandpool
-from sandpool.local.backends.namespaces.container import NamespaceContainer
-from sandpool.local.backends.runtime import Stdio
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.runtimes.contract import Stdio
+from sandpool.node.runtimes.namespaces.container import NamespaceContainer
 from support.sandbox_scenarios import processes_with
 from support.sandboxes import opened, script_in, shell, until
 
@@ -47,7 +47,7 @@ ENTRY = f"""
 import sys
 sys.path[:0] = [{SOURCE!r}]
 import array, os, socket
-from sandpool.local.backends.namespaces.forked.forkserver import main
+from sandpool.node.runtimes.namespaces.forked.forkserver import main
 
 def counts(memory):
     if memory is None:

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
-from sandpool.local.backends.namespaces.forked import frames
-from sandpool.local.backends.runtime import Ended
+from sandpool.node.runtimes.contract import Ended
+from sandpool.node.runtimes.namespaces.container import Lost, NamespaceContainer
+from sandpool.node.runtimes.namespaces.forked import frames
 
 
 @pytest.mark.parametrize(

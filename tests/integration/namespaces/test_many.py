@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.runtime import Stdio
+from sandpool.node.runtimes.contract import Stdio
 from support.sandboxes import FOREVER, Bench, execute, opened, shell, until
 
 pytestmark = [pytest.mark.timeout(1500)]

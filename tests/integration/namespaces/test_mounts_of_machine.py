@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="ne
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from sandpool.local.backends.namespaces.forked import kernel, sources
+from sandpool.node.runtimes.namespaces.forked import kernel, sources
 folder, propagation = Path(sys.argv[1]), int(sys.argv[2])
 def mounts(): return Path("/proc/self/mountinfo").read_text()
 kernel.unshare(kernel.CLONE_NEWNS)

@@ -13,7 +13,7 @@ from support.ordinary_user import NOBODY, interpreter, readable_copy
 
 SCRIPT = """
 import os, sys
-from sandpool.local.backends.namespaces.forked import kernel, layers, older
+from sandpool.node.runtimes.namespaces.forked import kernel, layers, older
 top, uid, gid = sys.argv[1], os.getuid(), os.getgid()
 if uid:
     kernel.unshare(kernel.CLONE_NEWUSER)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces.cgroups import Cgroups
-from sandpool.local.backends.runtime import Limits
+from sandpool.node.runtimes.contract import Limits
+from sandpool.node.runtimes.namespaces.cgroups import Cgroups
 from support.ordinary_user import NOBODY, interpreter, readable_copy
 from support.sandbox_scenarios import SCENARIOS
 

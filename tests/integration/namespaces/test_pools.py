@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces import disk_bandwidth
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.namespaces.server import isolated
-from sandpool.local.backends.runtime import Limits, Stdio
+from sandpool.node.runtimes.contract import Limits, Stdio
+from sandpool.node.runtimes.namespaces import disk_bandwidth
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.namespaces.server import isolated
 from support.sandboxes import FOREVER, Bench, opened, script_in, shell
 
 pytestmark = [

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces.cgroups import Cgroups
-from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.namespaces.sandbox import NamespaceSandbox
-from sandpool.local.backends.namespaces.slots import COUNT
-from sandpool.local.backends.runtime import Limits, Mount, Stdio, User
+from sandpool.node.runtimes.contract import Limits, Mount, Stdio, User
+from sandpool.node.runtimes.namespaces.cgroups import Cgroups
+from sandpool.node.runtimes.namespaces.forked.owners import EACH, FIRST
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
+from sandpool.node.runtimes.namespaces.sandbox import NamespaceSandbox
+from sandpool.node.runtimes.namespaces.slots import COUNT
 from support.sandboxes import FOREVER, Bench, opened, say, script_in, shell
 
 pytestmark = [

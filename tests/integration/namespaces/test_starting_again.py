@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 import sandpool
-from sandpool.local.backends.namespaces import nursery
-from sandpool.local.backends.namespaces.cgroups import Cgroups
-from sandpool.local.backends.namespaces.group_journal import GroupJournal
-from sandpool.local.backends.namespaces.hierarchies import parse_mounts
-from sandpool.local.backends.namespaces.runtime import NamespacesRuntime
-from sandpool.local.backends.runtime import SandboxPlan
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.runtimes.contract import SandboxPlan
+from sandpool.node.runtimes.namespaces import runtime_host as nursery
+from sandpool.node.runtimes.namespaces.cgroups import Cgroups
+from sandpool.node.runtimes.namespaces.group_journal import GroupJournal
+from sandpool.node.runtimes.namespaces.hierarchies import parse_mounts
+from sandpool.node.runtimes.namespaces.runtime import NamespacesRuntime
 from support.sandbox_scenarios import processes_with
 from support.sandboxes import opened, until
 

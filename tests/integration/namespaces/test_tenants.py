@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces import tenant_accounts
-from sandpool.local.backends.namespaces.group_readings import keyed, number
-from sandpool.local.backends.namespaces.tenant_accounts import SPARE, MemoryLimits
-from sandpool.local.backends.namespaces.tenant_groups import TenantGroup, unreclaimable
-from sandpool.local.backends.runtime import Limits, Mount, Stdio
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.runtimes.contract import Limits, Mount, Stdio
+from sandpool.node.runtimes.namespaces import tenant_accounts
+from sandpool.node.runtimes.namespaces.group_readings import keyed, number
+from sandpool.node.runtimes.namespaces.tenant_accounts import SPARE, MemoryLimits
+from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroup, unreclaimable
 from support.sandboxes import Bench, opened, say, shell, until
 
 pytestmark = [

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces.orders import TERMINALS
-from sandpool.local.backends.namespaces.terminals import Terminals
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.runtimes.namespaces.orders import TERMINALS
+from sandpool.node.runtimes.namespaces.terminals import Terminals
 
 pytestmark = [
     pytest.mark.root,

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandpool.local.network.flow import reset
-from sandpool.local.network.options import NetworkOptions
-from sandpool.local.network.policies import Policies
+from sandpool.node.network.flow import reset
+from sandpool.node.network.options import NetworkOptions
+from sandpool.node.network.policies import Policies
 from support.outside_world import HELLO, Box, OutsideWorld, box_with
 from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy, to_block
 

@@ -11,9 +11,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from sandpool.local.network.egress.head import MAX_HEAD
-from sandpool.local.network.options import NetworkOptions
-from sandpool.local.network.policies import Policies
+from sandpool.node.network.egress.head import MAX_HEAD
+from sandpool.node.network.options import NetworkOptions
+from sandpool.node.network.policies import Policies
 from support.manual_clock import ManualClock
 from support.outside_world import Box, OutsideWorld, box_with
 from support.policy_bodies import EVERYWHERE, PUBLIC, network_policy

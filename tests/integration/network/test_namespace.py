@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from sandpool.local.network.local import LocalNetwork
-from sandpool.local.network.policies import Policies
-from sandpool.local.network.port import Wanted
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.node.network.local import LocalNetwork
+from sandpool.node.network.policies import Policies
+from sandpool.node.network.port import Wanted
 from support.outside_world import OutsideWorld, nobody_inside
 from support.policy_bodies import LABELS, PUBLIC, network_policy
 

@@ -10,12 +10,12 @@ from ipaddress import ip_address
 import psutil
 import pytest
 
-from sandpool.local.network.egress.outside import connect, resolve
-from sandpool.local.network.local import LocalNetwork
-from sandpool.local.network.policies import Policies
-from sandpool.local.network.port import Wanted
-from sandpool.local.network.route import Route, route
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.node.network.egress.outside import connect, resolve
+from sandpool.node.network.local import LocalNetwork
+from sandpool.node.network.policies import Policies
+from sandpool.node.network.port import Wanted
+from sandpool.node.network.route import Route, route
 from support.outside_world import Box, listening, nobody_inside
 from support.policy_bodies import EVERYWHERE, LABELS, network_policy
 

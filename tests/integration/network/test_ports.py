@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.network.local import LocalNetwork
-from sandpool.local.network.options import NetworkOptions
-from sandpool.local.network.policies import Policies
-from sandpool.local.network.port import Dial, Port, Wanted
-from sandpool.local.network.ports import listen
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import NodeError
+from sandpool.node.network.local import LocalNetwork
+from sandpool.node.network.options import NetworkOptions
+from sandpool.node.network.policies import Policies
+from sandpool.node.network.port import Dial, Port, Wanted
+from sandpool.node.network.ports import listen
 from support.as_nobody import as_nobody
 from support.manual_clock import ManualClock
 from support.outside_world import OutsideWorld, nobody_inside

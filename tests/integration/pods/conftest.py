@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.base import ContainerSpec, Exit, Running, Started, Waiting, Workload, WorkloadSpec
-from sandpool.local.backends.pods.backend import PodsBackend
-from sandpool.local.backends.pods.options import PodsOptions
-from sandpool.local.backends.process.runtime import ProcessRuntime
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import ContainerSpec, Exit, Running, Started, Waiting, Workload, WorkloadSpec
+from sandpool.node.pods.backend import PodsBackend
+from sandpool.node.pods.options import PodsOptions
+from sandpool.node.runtimes.process.runtime import ProcessRuntime
 from support.faulty_runtime import FaultyRuntime
 from support.installation_name import installation_name
 from support.pod_parts import FolderVolumes, HostImages, QuietNetwork

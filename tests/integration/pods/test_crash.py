@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from integration.pods.conftest import World, a_pod, runs
-from sandpool.local.backends.process.family import MARK, reap
+from sandpool.node.runtimes.process.family import MARK, reap
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """

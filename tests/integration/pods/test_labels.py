@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from integration.pods.conftest import World, a_pod, runs, waits
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
 from sandpool.model.metadata import Uid
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from integration.pods.conftest import QUICK, World, a_pod, gone, over, runs
-from sandpool.local.backends.base import BackendError
-from sandpool.local.backends.pods.logs.files import LogWriter
-from sandpool.local.backends.pods.output import Output
-from sandpool.local.backends.pods.pipes import Source, pipe
-from sandpool.local.backends.pods.threads import Threads
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.node.backend import BackendError
+from sandpool.node.pods.logs.files import LogWriter
+from sandpool.node.pods.output import Output
+from sandpool.node.pods.pipes import Source, pipe
+from sandpool.node.pods.threads import Threads
 from support.streams import TestStreams
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from integration.pods.conftest import QUICK, World, a_pod, gone, over, runs
-from sandpool.local.backends.base import ContainerSpec, Exit, Resources, Running, Workload, WorkloadSpec
-from sandpool.local.errors import NodeError
-from sandpool.local.network.addresses import Addresses
-from sandpool.local.volumes.spec import EmptyDir, VolumeSpec
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import ContainerSpec, Exit, Resources, Running, Workload, WorkloadSpec
+from sandpool.node.network.addresses import Addresses
+from sandpool.node.volumes.spec import EmptyDir, VolumeSpec
 from support.pod_parts import FolderVolumes
 
 BUSY = NodeError("Busy", "something still holds it")

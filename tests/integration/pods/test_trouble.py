@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from integration.pods.conftest import QUICK, World, a_pod, gone, over, runs, waits
-from sandpool.local.backends.base import BackendError, ContainerSpec, Exit, Waiting, WorkloadSpec
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import ImageConfig
-from sandpool.local.network.addresses import Addresses
-from sandpool.local.volumes.spec import EmptyDir, Volume, VolumeSpec
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import BackendError, ContainerSpec, Exit, Waiting, WorkloadSpec
+from sandpool.node.images.image import ImageConfig
+from sandpool.node.network.addresses import Addresses
+from sandpool.node.volumes.spec import EmptyDir, Volume, VolumeSpec
 from support.pod_parts import FolderVolumes
 
 

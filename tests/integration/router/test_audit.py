@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.errors import ConfigError
-from sandpool.loop.clock import SystemClock
 from sandpool.router.audit import AuditLog, Bounds, Entry, shown_path
 from support.manual_clock import ManualClock
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandpool.assembly.certificate import INTERVAL, Certificate, CertificateFiles
 from sandpool.kube.errors import ConfigError
+from sandpool.loop.serving_certificate import INTERVAL, Certificate, CertificateFiles
 from sandpool.telemetry.router_metrics import RouterMetrics
 from support.kube_certificates import Authority
 from support.local_parts import until

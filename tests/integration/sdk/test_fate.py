@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.first_pool import template_body
+from sandpool.install.first_pool import template_body
 from sandpool.kube.api import Api
 from sandpool.model.kinds import CLAIMS, PODS, POOLS, SANDBOXES, TEMPLATES
 from sandpool.model.patches import merge_patch

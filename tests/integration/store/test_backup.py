@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store.backup import backup, read_backup
-from sandpool.local.store.errors import ForeignFile, StoreError
-from sandpool.local.store.record import Record
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
+from sandpool.controlplane.store.backup import backup, read_backup
+from sandpool.controlplane.store.errors import ForeignFile, StoreError
+from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION, Revision
 
 
@@ -27,9 +27,7 @@ def encode_again(record: Record, revision: Revision) -> bytes:
 
 async def copy_elsewhere(source: Path, target: Path) -> None:
     """By another process, as the command does."""
-    code = (
-        "import sys, pathlib; from sandpool.local.store.backup import backup; backup(*map(pathlib.Path, sys.argv[1:]))"
-    )
+    code = "import sys, pathlib; from sandpool.controlplane.store.backup import backup; backup(*map(pathlib.Path, sys.argv[1:]))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(source), str(target))
     assert await process.wait() == 0
 
@@ -115,8 +113,8 @@ async def test_what_cannot_be_backed_up_or_read(tmp_path: Path) -> None:
 def test_reading_a_backup_needs_no_write_access(tmp_path: Path) -> None:
     """Also not beside it: a backup may lie on a read-only medium."""
     code = (
-        "import asyncio, pathlib, sys; from sandpool.local.store.sqlite_log import SqliteLog\n"
-        "from sandpool.local.store.store import Store; from sandpool.local.store.backup import backup\n"
+        "import asyncio, pathlib, sys; from sandpool.controlplane.store.sqlite_log import SqliteLog\n"
+        "from sandpool.controlplane.store.store import Store; from sandpool.controlplane.store.backup import backup\n"
         "async def main(folder):\n"
         "    store = await Store.open(SqliteLog(folder / 'store.db'))\n"
         "    await store.put('core/pods/default/one', 0, lambda r: b'x'); await store.close()\n"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store.backup import backup, read_backup
-from sandpool.local.store.backup_format import TITLE, VERSION, encode, parse
-from sandpool.local.store.errors import DamagedBackup, ForeignFile, StoreError, UnknownFormat
-from sandpool.local.store.record import Record
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
+from sandpool.controlplane.store.backup import backup, read_backup
+from sandpool.controlplane.store.backup_format import TITLE, VERSION, encode, parse
+from sandpool.controlplane.store.errors import DamagedBackup, ForeignFile, StoreError, UnknownFormat
+from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION, Revision
 from support.store_damage import filled, flip, key, value, write_format_1
 
@@ -138,7 +138,7 @@ async def test_a_newer_version_is_named(tmp_path: Path) -> None:
 
 async def test_a_backup_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that stores something else is noticed while there is still something to make a backup of."""
-    from sandpool.local.store import backup as module
+    from sandpool.controlplane.store import backup as module
 
     store = await filled(tmp_path / "store.db")
     sync = module.sync_file

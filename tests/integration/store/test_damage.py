@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store import files
-from sandpool.local.store.damage import Damaged
-from sandpool.local.store.errors import StoreError, UnknownFormat
-from sandpool.local.store.opening import Terms
-from sandpool.local.store.record import Record
-from sandpool.local.store.sqlite_file import PAGE
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
+from sandpool.controlplane.store import files
+from sandpool.controlplane.store.damage import Damaged
+from sandpool.controlplane.store.errors import StoreError, UnknownFormat
+from sandpool.controlplane.store.opening import Terms
+from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.sqlite_file import PAGE
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION, Revision
 from support.store_damage import (
     as_if_killed,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store.errors import DamagedStore, ForeignFile, StoreError, StoreFailed, UnknownFormat
-from sandpool.local.store.record import Compacted
-from sandpool.local.store.sqlite_file import FORMAT
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.controlplane.store.errors import DamagedStore, ForeignFile, StoreError, StoreFailed, UnknownFormat
+from sandpool.controlplane.store.record import Compacted
+from sandpool.controlplane.store.sqlite_file import FORMAT
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
 
 KEY = "core/pods/default/one"

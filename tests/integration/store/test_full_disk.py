@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.disk.ballast import Ballast
-from sandpool.local.store.errors import StoreError, StoreFailed
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.controlplane.store.errors import StoreError, StoreFailed
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 from sandpool.model.metadata import NO_REVISION, Revision
+from sandpool.node.disk.ballast import Ballast
 from support.small_disk import MIB
 from support.small_disk import fill as fill_disk
 from support.small_disk import small_disk as small_disk_of
@@ -94,11 +94,11 @@ async def test_an_upgrade_without_room_changes_nothing(small_disk: Path) -> None
 
 LIMITED = """
 import asyncio, pathlib, resource, signal, sys
-from sandpool.local.disk.ballast import Ballast
-from sandpool.local.store.errors import StoreFailed
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.node.disk.ballast import Ballast
+from sandpool.controlplane.store.errors import StoreFailed
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 
 async def main(path):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

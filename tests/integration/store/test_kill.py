@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
 
 WRITER = """
 import asyncio, pathlib, sys
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds
 
 async def write(store, name):
     record = store.get(name)

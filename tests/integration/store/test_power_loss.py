@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store import files, marker, sqlite_file
-from sandpool.local.store.errors import StoreError
-from sandpool.local.store.log import Commit, Unit
-from sandpool.local.store.record import Record
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
-from sandpool.local.store.writer import Bounds, Writer
+from sandpool.controlplane.store import files, marker, sqlite_file
+from sandpool.controlplane.store.errors import StoreError
+from sandpool.controlplane.store.log import Commit, Unit
+from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
+from sandpool.controlplane.store.writer import Bounds, Writer
 from sandpool.model.metadata import NO_REVISION, Revision
 from support.store_disk import Event, Fate, Kind, cut
 from support.store_vfs import Recorder, RecordingOs, recording, sqlite_library

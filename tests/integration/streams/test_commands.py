@@ -12,8 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from sandpool.local.apiserver.streams.limits import StreamLimits
-from sandpool.local.apiserver.streams.spdy.frames import data_frame
+from sandpool.controlplane.apiserver.streams.limits import StreamLimits
+from sandpool.controlplane.apiserver.streams.spdy.frames import data_frame
 from sandpool.wire.websocket import Opcode, frame
 from support.spdy_client import Words
 from support.streaming import (

@@ -13,8 +13,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sandpool.local.apiserver.streams.limits import StreamLimits
-from sandpool.local.apiserver.streams.spdy.frames import Kind, Reset, control, number
+from sandpool.controlplane.apiserver.streams.limits import StreamLimits
+from sandpool.controlplane.apiserver.streams.spdy.frames import Kind, Reset, control, number
 from support.spdy_client import ClientStream, SpdyClient
 from support.streaming import Stage, eventually, settled, spdy, stage, tunnelled, websocket
 

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.server import ServerOptions
-from sandpool.local.apiserver.streams.limits import StreamLimits
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.server import ServerOptions
+from sandpool.controlplane.apiserver.streams.limits import StreamLimits
 from sandpool.model.metadata import Uid
 from support.streaming import PODS, SOCKET, Stage, eventually, query, spdy_headers, stage, upgraded, websocket
 

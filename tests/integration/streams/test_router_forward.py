@@ -15,18 +15,18 @@ from subprocess import PIPE, Popen
 import aiohttp
 import pytest
 
-from sandpool.assembly.router_pod import POD, RouterPod, pod_body
-from sandpool.assembly.router_streams import RouterNode, RouterStreams
-from sandpool.local.api import LocalApi
-from sandpool.local.apiserver.answer import Reply
-from sandpool.local.apiserver.call import Call
-from sandpool.local.apiserver.handlers.runtime import NoRuntime, Runtime
-from sandpool.local.apiserver.streams.serving import PodStreams
-from sandpool.local.backends.base import Command
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.apiserver.answer import Reply
+from sandpool.controlplane.apiserver.call import Call
+from sandpool.controlplane.apiserver.handlers.runtime import NoRuntime, Runtime
+from sandpool.controlplane.apiserver.streams.serving import PodStreams
+from sandpool.controlplane.router_pod import POD, RouterPod, pod_body
+from sandpool.controlplane.router_streams import RouterNode, RouterStreams
 from sandpool.model.kinds import PODS, SERVICE_ACCOUNTS
 from sandpool.model.patches import merge_patch
+from sandpool.node.backend import Command
+from sandpool.node.runtimes.fake import HollowBackend
 from sandpool.wire.router_service import NAMESPACE, SERVICE
 from support.kubectl import Kubectl, kubectl_path
 from support.local_server import LocalServer, local_server

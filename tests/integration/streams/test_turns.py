@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.apiserver.connection import Connection
+from sandpool.controlplane.apiserver.connection import Connection
 from support.streaming import Stage, stage
 from support.unread import Unread
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.volumes import images
-from sandpool.local.volumes.options import VolumeOptions
-from sandpool.local.volumes.removal import Trash, empty
-from sandpool.local.volumes.spec import Claim, EmptyDir, VolumeSpec
-from sandpool.local.volumes.store import Steps, VolumeStore
+from sandpool.base.errors import NodeError
+from sandpool.node.volumes import images
+from sandpool.node.volumes.options import VolumeOptions
+from sandpool.node.volumes.removal import Trash, empty
+from sandpool.node.volumes.spec import Claim, EmptyDir, VolumeSpec
+from sandpool.node.volumes.store import Steps, VolumeStore
 from support.as_nobody import NOBODY, as_nobody
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.errors import NodeError
-from sandpool.local.volumes.folders import used
-from sandpool.local.volumes.options import VolumeOptions
-from sandpool.local.volumes.spec import Claim, Content, EmptyDir, HostPath, Volume, VolumeSpec
-from sandpool.local.volumes.store import VolumeStore
+from sandpool.base.errors import NodeError
+from sandpool.node.volumes.folders import used
+from sandpool.node.volumes.options import VolumeOptions
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, Volume, VolumeSpec
+from sandpool.node.volumes.store import VolumeStore
 
 CLAIM = VolumeSpec("home", Claim("team", "home", "claim-1", size=1 << 20))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.installation.rules import STORAGE
-from sandpool.assembly.installation.settings import CONTROLLER
+from sandpool.install.rules import STORAGE
+from sandpool.install.settings import CONTROLLER
 from sandpool.model import labels
 from sandpool.model.conditions import find, is_true
 from sandpool.model.kinds import (

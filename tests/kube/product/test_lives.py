@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandpool.assembly.installation.rules import LEASE
+from sandpool.install.rules import LEASE
 from sandpool.model import times
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find, is_true

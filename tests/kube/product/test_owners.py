@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.installation.settings import CONTROLLER
+from sandpool.install.settings import CONTROLLER
 from sandpool.model.conditions import is_true
 from sandpool.model.kinds import CLAIMS, EVENTS, POOLS, SANDBOXES, raw
 from sandpool.model.reasons import Type

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.installation.settings import CONTROLLER
+from sandpool.install.settings import CONTROLLER
 from sandpool.model.conditions import find
 from sandpool.model.kinds import CLAIMS, PODS, POOLS
 from sandpool.model.reasons import Type

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.admission.admit import FieldValidation, admit
+from sandpool.controlplane.admission.causes import Refusal
 from sandpool.kube.errors import BadRequest, Invalid
-from sandpool.local.admission.admit import FieldValidation, admit
-from sandpool.local.admission.causes import Refusal
 from sandpool.model import kinds
 
 SYSTEM = {"uid": "u", "resourceVersion": "7", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}

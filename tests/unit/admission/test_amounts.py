@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.admission.admit import admit
+from sandpool.controlplane.admission.kinds import amounts, pod
 from sandpool.kube.errors import Invalid
-from sandpool.local.admission.admit import admit
-from sandpool.local.admission.kinds import amounts, pod
-from sandpool.model import kinds
+from sandpool.model import core, kinds
 from sandpool.model.resource import Resource
 
 Body = dict[str, Any]
@@ -118,9 +118,9 @@ def test_a_network_policy() -> None:
         to = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"] * (count - 3)}}]
         return {"podSelector": {}, "egress": [{"to": to, "ports": [{"port": 443}]}]}
 
-    stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES))
+    stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(core.POLICY_ENTRIES))
     with pytest.raises(Invalid, match=r"spec.egress: Too many: 1025: must have at most 1024 items"):
-        stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(amounts.POLICY_ENTRIES + 1))
+        stored(kinds.NETWORK_POLICIES, "networking.k8s.io/v1", spec(core.POLICY_ENTRIES + 1))
 
 
 def test_tolerations_are_compared_once_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.admission.admit import Admitted, FieldValidation, admit
+from sandpool.controlplane.admission.approved import LARGEST, MOST, Approved
 from sandpool.kube.errors import BadRequest, Invalid
-from sandpool.local.admission.admit import Admitted, FieldValidation, admit
-from sandpool.local.admission.approved import LARGEST, MOST, Approved
 from sandpool.model import kinds
 from support.counted_calls import calls_of
 

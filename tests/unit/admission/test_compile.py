@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.admission.compile import compile_schema
+from sandpool.controlplane.admission.dialect import Dialect
+from sandpool.controlplane.admission.findings import Findings
 from sandpool.kube.errors import Cause
-from sandpool.local.admission.compile import compile_schema
-from sandpool.local.admission.dialect import Dialect
-from sandpool.local.admission.findings import Findings
 
 TEXT = {"type": "string"}
 SPEC: dict[str, Any] = {

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandpool.local.admission.duplicates import duplicate_fields
+from sandpool.controlplane.admission.duplicates import duplicate_fields
 
 
 def test_none() -> None:

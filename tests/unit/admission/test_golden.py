@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.admission.admit import FieldValidation, admit
 from sandpool.kube.errors import ApiError
-from sandpool.local.admission.admit import FieldValidation, admit
 from sandpool.model.kinds import ALL
 from support.admission_golden import SYSTEM, Case, answers, cases, without
 

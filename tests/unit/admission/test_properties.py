@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandpool.controlplane.admission.admit import Admitted, FieldValidation, admit
 from sandpool.kube.errors import ApiError, BadRequest, Invalid
-from sandpool.local.admission.admit import Admitted, FieldValidation, admit
 from sandpool.model.kinds import ALL
 from sandpool.model.resource import Resource
 from sandpool.model.schemas import structural

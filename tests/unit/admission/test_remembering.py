@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.admission.compile import compile_schema
-from sandpool.local.admission.dialect import Dialect
-from sandpool.local.admission.findings import Findings
+from sandpool.controlplane.admission.compile import compile_schema
+from sandpool.controlplane.admission.dialect import Dialect
+from sandpool.controlplane.admission.findings import Findings
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

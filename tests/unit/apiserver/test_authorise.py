@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from sandpool.controlplane.apiserver.authorise import Attributes, allowed, authorise, open_to_all
+from sandpool.controlplane.apiserver.identity import ADMIN, User, service_account
+from sandpool.controlplane.apiserver.request import parse_query, parse_request
+from sandpool.controlplane.apiserver.routes import Routes
 from sandpool.kube.errors import Forbidden
-from sandpool.local.apiserver.authorise import Attributes, allowed, authorise, open_to_all
-from sandpool.local.apiserver.identity import ADMIN, User, service_account
-from sandpool.local.apiserver.request import parse_query, parse_request
-from sandpool.local.apiserver.routes import Routes
 
 ROUTES = Routes()
 ALICE = service_account("team", "alice", "u1", "t1")

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.controlplane.apiserver import body
+from sandpool.controlplane.apiserver.answer import warnings
+from sandpool.controlplane.apiserver.body import Malformed, decode, decode_media, decode_object
+from sandpool.controlplane.apiserver.handlers.write import check_kind, decode_patch, patch_type
+from sandpool.controlplane.apiserver.malformed import complaint
+from sandpool.controlplane.apiserver.manifest import YamlError, from_yaml
 from sandpool.kube.errors import BadRequest, Invalid, RequestTooLarge, UnsupportedMedia
-from sandpool.local.apiserver import body
-from sandpool.local.apiserver.answer import warnings
-from sandpool.local.apiserver.body import Malformed, decode, decode_media, decode_object
-from sandpool.local.apiserver.handlers.write import check_kind, decode_patch, patch_type
-from sandpool.local.apiserver.malformed import complaint
-from sandpool.local.apiserver.manifest import YamlError, from_yaml
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SANDBOXES
 from sandpool.model.patches import Patch, PatchType
 

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from sandpool.controlplane.apiserver.answer import Document
+from sandpool.controlplane.apiserver.discovery.resources import aggregated, resource_list
+from sandpool.controlplane.apiserver.openapi.document import group_document
+from sandpool.controlplane.apiserver.openapi.legacy import LegacyOpenApi
+from sandpool.controlplane.apiserver.openapi.pages import OpenApi
+from sandpool.controlplane.apiserver.request import parse_request
+from sandpool.controlplane.apiserver.routes import Routes
 from sandpool.kube.errors import NotAcceptable
-from sandpool.local.apiserver.answer import Document
-from sandpool.local.apiserver.discovery.resources import aggregated, resource_list
-from sandpool.local.apiserver.openapi.document import group_document
-from sandpool.local.apiserver.openapi.legacy import LegacyOpenApi
-from sandpool.local.apiserver.openapi.pages import OpenApi
-from sandpool.local.apiserver.request import parse_request
-from sandpool.local.apiserver.routes import Routes
 from sandpool.model.kinds import ALL
 
 ROUTES = Routes()

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from sandpool.controlplane.apiserver.answer import Answer, text
+from sandpool.controlplane.apiserver.exchange import Exchange, Unread, lines_of
+from sandpool.controlplane.apiserver.flow import Flow
 from sandpool.kube.errors import RequestTooLarge
-from sandpool.local.apiserver.answer import Answer, text
-from sandpool.local.apiserver.exchange import Exchange, Unread, lines_of
-from sandpool.local.apiserver.flow import Flow
 
 
 class Transport:

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from sandpool.local.apiserver.connection import AT_ONCE, House
-from sandpool.local.apiserver.exchange import Exchange
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.owners import Owners
-from sandpool.local.apiserver.sending import Sending
+from sandpool.controlplane.apiserver.connection import AT_ONCE, House
+from sandpool.controlplane.apiserver.exchange import Exchange
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.owners import Owners
+from sandpool.controlplane.apiserver.sending import Sending
 
 
 @dataclass

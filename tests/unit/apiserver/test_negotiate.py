@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.controlplane.apiserver.answer import accepts_gzip, warnings
+from sandpool.controlplane.apiserver.discovery.pages import Discovery
+from sandpool.controlplane.apiserver.negotiate import Form, form_of
+from sandpool.controlplane.apiserver.routes import Routes
 from sandpool.kube.errors import NotAcceptable
-from sandpool.local.apiserver.answer import accepts_gzip, warnings
-from sandpool.local.apiserver.discovery.pages import Discovery
-from sandpool.local.apiserver.negotiate import Form, form_of
-from sandpool.local.apiserver.routes import Routes
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

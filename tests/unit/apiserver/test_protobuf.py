@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.apiserver.protobuf.decode import MAGIC, from_protobuf
-from sandpool.local.apiserver.protobuf.wire import Budget, WireError, fields, signed, varint
+from sandpool.controlplane.apiserver.protobuf.decode import MAGIC, from_protobuf
+from sandpool.controlplane.apiserver.protobuf.wire import Budget, WireError, fields, signed, varint
 
 
 def number(value: int) -> bytes:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.admission.admit import FieldValidation
+from sandpool.controlplane.apiserver.query import delete_options, integer, list_query, watch_query, write_options
+from sandpool.controlplane.objects.options import DeleteOptions, ListQuery, WatchQuery, WriteOptions
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import ApiError, BadRequest, Invalid
-from sandpool.local.admission.admit import FieldValidation
-from sandpool.local.apiserver.query import delete_options, integer, list_query, watch_query, write_options
-from sandpool.local.objects.options import DeleteOptions, ListQuery, WatchQuery, WriteOptions
 from sandpool.model.metadata import Revision, Uid
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.apiserver.request import RequestInfo, parse_query, parse_request, truth
-from sandpool.local.apiserver.routes import Routes
+from sandpool.controlplane.apiserver.request import RequestInfo, parse_query, parse_request, truth
+from sandpool.controlplane.apiserver.routes import Routes
 
 ROUTES = Routes()
 CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1"

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from sandpool.controlplane.apiserver.answer import PIECE
+from sandpool.controlplane.apiserver.handlers.watch import lines
+from sandpool.controlplane.apiserver.negotiate import Form
+from sandpool.controlplane.apiserver.render import event_shape, list_parts
+from sandpool.controlplane.objects.options import Listed
+from sandpool.controlplane.objects.watching import RawEvent
+from sandpool.controlplane.store.record import Record
 from sandpool.kube.api import EventType
-from sandpool.local.apiserver.answer import PIECE
-from sandpool.local.apiserver.handlers.watch import lines
-from sandpool.local.apiserver.negotiate import Form
-from sandpool.local.apiserver.render import event_shape, list_parts
-from sandpool.local.objects.options import Listed
-from sandpool.local.objects.watching import RawEvent
-from sandpool.local.store.record import Record
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Revision
 

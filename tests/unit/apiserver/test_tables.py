@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sandpool.controlplane.apiserver.tables.age import human, since
+from sandpool.controlplane.apiserver.tables.jsonpath import PathError, compile_path
+from sandpool.controlplane.apiserver.tables.table import columns_of, table_of
 from sandpool.kube.errors import BadRequest
-from sandpool.local.apiserver.tables.age import human, since
-from sandpool.local.apiserver.tables.jsonpath import PathError, compile_path
-from sandpool.local.apiserver.tables.table import columns_of, table_of
 from sandpool.model import kinds
 from sandpool.model.resource import Resource
 

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.apiserver.access.tokens import AUDIENCE, Claims, account_claims, prove, sign
+from sandpool.controlplane.apiserver.access.tokens import AUDIENCE, Claims, account_claims, prove, sign
 
 KEY = b"k" * 43
 

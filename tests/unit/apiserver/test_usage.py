@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from sandpool.local.apiserver.discovery.resources import aggregated, resource_list
-from sandpool.local.apiserver.openapi.document import group_document
-from sandpool.local.apiserver.request import parse_request
-from sandpool.local.apiserver.routes import Routes
-from sandpool.local.apiserver.usage.documents import of_node, of_pod, seen
-from sandpool.local.apiserver.usage.port import Used
-from sandpool.model.usage import GROUP, MEASURED, VERSION
+from sandpool.controlplane.apiserver.discovery.resources import aggregated, resource_list
+from sandpool.controlplane.apiserver.openapi.document import group_document
+from sandpool.controlplane.apiserver.request import parse_request
+from sandpool.controlplane.apiserver.routes import Routes
+from sandpool.controlplane.apiserver.usage.documents import of_node, of_pod, seen
+from sandpool.model.usage import GROUP, MEASURED, VERSION, Used
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 ROUTES = Routes(measured=MEASURED)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sandpool.local.apiserver.handlers.watch import Watches, WatchReply
-from sandpool.local.apiserver.limits import Limits
-from sandpool.local.apiserver.sending import Sending
+from sandpool.controlplane.apiserver.handlers.watch import Watches, WatchReply
+from sandpool.controlplane.apiserver.limits import Limits
+from sandpool.controlplane.apiserver.sending import Sending
 from sandpool.model import kinds
 from sandpool.telemetry.metrics import Metrics
 from support.local_objects import bench, config_map

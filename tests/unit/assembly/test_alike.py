@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from sandpool.assembly.alike import Alike, Once
+from sandpool.controllers.cache_transforms import Alike, Once
 from sandpool.kube.api import Event, EventType
 from sandpool.loop.cache import Cache
 from sandpool.model import codec

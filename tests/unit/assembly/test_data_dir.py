@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.data_dir import DataDir, DataDirError, DataDirInUse
-from sandpool.kube.nearby import Running
+from sandpool.controlplane.data_dir import DataDir, DataDirError, DataDirInUse
+from sandpool.kube.local_discovery import Running
 
 HOLD = """
 import sys, pathlib, time
-from sandpool.assembly.data_dir import DataDir
+from sandpool.controlplane.data_dir import DataDir
 directory = DataDir(pathlib.Path(sys.argv[1])); directory.prepare(); lock = directory.take()
 print("held", flush=True); time.sleep(60)
 """

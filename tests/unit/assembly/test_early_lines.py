@@ -10,7 +10,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandpool.assembly.early_lines import (
+from sandpool.app.prewarm_hook import changes_owner
+from sandpool.controllers.claim.transfer import transfer
+from sandpool.loop.rush import Rush
+from sandpool.model.patches import json_patch, merge_patch
+from sandpool.model.sandbox import Sandbox
+from sandpool.router.ports import NoAnswer, Target
+from sandpool.router.prewarm import (
     AT_ONCE,
     KEPT,
     LONGEST,
@@ -23,12 +29,6 @@ from sandpool.assembly.early_lines import (
     opened,
     rest,
 )
-from sandpool.assembly.foreseen import changes_owner
-from sandpool.controllers.claim.transfer import transfer
-from sandpool.loop.rush import Rush
-from sandpool.model.patches import json_patch, merge_patch
-from sandpool.model.sandbox import Sandbox
-from sandpool.router.ports import NoAnswer, Target
 from support.claim_parts import a_claim, a_member
 from support.gate_parts import CLAIM, POOL, a_sandbox
 from support.manual_clock import ManualClock

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandpool.assembly.exposition import exposed
+from sandpool.telemetry.exposition import exposed
 from sandpool.telemetry.metrics import Metrics
 
 

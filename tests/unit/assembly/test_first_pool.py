@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools, make_pools
+from sandpool.controlplane.api import LocalApi
+from sandpool.install.first_pool import NO_POOLS, STANDARD, FirstPools, make_pools
 from sandpool.kube.errors import NotFound
-from sandpool.local.api import LocalApi
 from sandpool.model.kinds import POOLS, TEMPLATES, raw
 from sandpool.model.patches import merge_patch
 from support.local_objects import bench

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.followed import Remembered
+from sandpool.controllers.watched import Remembered
 from sandpool.model import labels
 from sandpool.model.codec import convert
 from sandpool.model.kinds import PODS

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.assembly.health import Ages, Seen, stale_caches, unknown_lease
+from sandpool.loop.health import Ages, Seen, stale_caches, unknown_lease
 
 AGES = Ages(silent=300, failing=15, lease=15)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sandpool.assembly.interpreter import DEEPER, ENOUGH, EVERY, LULL, SELDOM, collect_quietly, give_back
-from sandpool.loop.clock import LoopClock
+from sandpool.base.clock import LoopClock
+from sandpool.base.interpreter import DEEPER, ENOUGH, EVERY, LULL, SELDOM, collect_quietly, give_back
 from support.loop_cluster import START
 
 pytestmark = pytest.mark.looptime

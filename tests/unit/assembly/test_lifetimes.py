@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sandpool.assembly.lifetimes import beside, first_error, reached, ungrouped
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
+from sandpool.loop.lifetimes import beside, first_error, reached, ungrouped
 
 
 class Broken(Exception):

@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from sandpool.assembly.memory import HEADROOM, MemoryGuard, caused_by_memory, room_left
-from sandpool.assembly.self_check import DEAF, SelfCheck, counted
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.again import FIRST_PAUSE, MOST, RESPITE, VARIABLE, next_start
-from sandpool.kube.errors import SandpoolError
+from sandpool.controlplane.memory_pressure import HEADROOM, MemoryGuard, caused_by_memory, room_left
+from sandpool.controlplane.self_check import DEAF, SelfCheck, counted
 
 
 def chained(cause: BaseException) -> BaseException:

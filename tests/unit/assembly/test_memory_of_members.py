@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sandpool.assembly.controllers import Controllers, Telling, assemble
+from sandpool.app.controllers import Controllers, Telling, assemble
+from sandpool.base.clock import SystemClock
 from sandpool.kube.answers import read_page
 from sandpool.kube.api import Page
-from sandpool.loop.clock import SystemClock
 from sandpool.model import kinds
 from sandpool.model import labels as keys
 from sandpool.model.names import name_hash

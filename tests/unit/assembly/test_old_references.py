@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.assembly.old_references import outdated
+from sandpool.controllers.old_references import outdated
 from sandpool.model.codec import convert
 from sandpool.model.kinds import PODS
 

@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import resource
-from sandpool.assembly.open_files import allow_open_files
+from sandpool.base.open_files import allow_open_files
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 print(allow_open_files(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.assembly.pages import Address, parse_address
+from sandpool.telemetry.pages import Address, parse_address
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.installation.rules import LEASE
-from sandpool.assembly.preflight import defects, in_words, needed
+from sandpool.install.preflight import defects, in_words, needed
+from sandpool.install.rules import LEASE
 from sandpool.model.crds import crds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.assembly.controller_manager import ManagerOptions, _controllers
+from sandpool.app.controller_manager import ManagerOptions, _controllers
 from sandpool.kube.config import Cluster, Config, User
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.router_pod import MIRROR, NODE, POD, RouterPod, pod_body, remove_router_pod
+from sandpool.controlplane.router_pod import MIRROR, NODE, POD, RouterPod, pod_body, remove_router_pod
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
 from sandpool.model.kinds import NAMESPACES, PODS, SERVICES, raw

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.machine import BackendName, MachineOptions, RuntimeName, runtimes_of, unheld_limits
-from sandpool.local.backends.base import Probe
+from sandpool.app.local_node import BackendName, MachineOptions, RuntimeName, runtimes_of, unheld_limits
+from sandpool.node.backend import Probe
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sandpool.assembly.story_pages import PATH, story_pages
 from sandpool.model.metadata import Key
-from sandpool.telemetry.story import Entry, Story
+from sandpool.telemetry.history_pages import PATH, story_pages
+from sandpool.telemetry.reconcile_history import Entry, Story
 
 
 async def test_a_story_is_told_by_controller_and_key() -> None:

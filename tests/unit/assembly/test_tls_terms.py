@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from sandpool.assembly.tls_terms import ALWAYS, SUITES, TlsTerms, read_terms, server_context
+from sandpool.loop.tls_terms import ALWAYS, SUITES, TlsTerms, read_terms, server_context
 
 
 def test_nothing_said_is_our_own_choice() -> None:

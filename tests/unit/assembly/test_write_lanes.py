@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.write_lanes import lane_of_write, shown
+from sandpool.base.clock import LoopClock
 from sandpool.kube.lanes import Lane, LaneGate
 from sandpool.kube.pacing import Bounds, Outcome, Pacer
-from sandpool.loop.clock import LoopClock
+from sandpool.kube.write_lanes import lane_of_write, shown
 from sandpool.model.kinds import CLAIMS, EVENTS, PODS, POOLS, SANDBOXES, SERVICES
 from sandpool.model.resource import Resource
 from sandpool.telemetry import families

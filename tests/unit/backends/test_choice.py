@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from sandpool.local.backends.base import (
+from sandpool.base.clock import LoopClock
+from sandpool.base.errors import NodeError
+from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import (
     BackendError,
     Changed,
     Command,
@@ -18,11 +21,8 @@ from sandpool.local.backends.base import (
     Workload,
     WorkloadSpec,
 )
-from sandpool.local.backends.choice import ChosenBackend
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.errors import NodeError
-from sandpool.loop.clock import LoopClock
-from sandpool.model.metadata import Key, Uid
+from sandpool.node.runtime_choice import ChosenBackend
+from sandpool.node.runtimes.fake import HollowBackend
 from support.streams import TestStreams
 
 pytestmark = pytest.mark.looptime

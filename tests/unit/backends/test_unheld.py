@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.local.backends.runtime import Limits, without
+from sandpool.node.runtimes.contract import Limits, without
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.pages import Address
 from sandpool.cli.controller_flags import LeadFlags, MemberFlags, PaceFlags, SeenFlags, WhereFlags
 from sandpool.cli.durations import duration
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.loop.lease import Terms
+from sandpool.telemetry.pages import Address
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.controllers import ControllerOptions
+from sandpool.app.controllers import ControllerOptions
 from sandpool.cli.default_flags import DefaultFlags
 from sandpool.cli.exits import USAGE
 from sandpool.cli.main import run

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.first_pool import NO_POOLS, STANDARD, FirstPools
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.cli.node_flags import NodeFlags, unheld_notice
-from sandpool.local.network.ceiling import UNLIMITED, ceiling_of
+from sandpool.install.first_pool import NO_POOLS, STANDARD, FirstPools
+from sandpool.node.network.ceiling import UNLIMITED, ceiling_of
 
 
 @pytest.mark.parametrize(

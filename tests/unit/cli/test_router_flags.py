@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.certificate import CertificateFiles
-from sandpool.assembly.pages import Address
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.cli.router_flags import ListenFlags, RouterSeenFlags, RouterWhereFlags, WhoFlags
+from sandpool.loop.serving_certificate import CertificateFiles
 from sandpool.router.guard import Allowed
+from sandpool.telemetry.pages import Address
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

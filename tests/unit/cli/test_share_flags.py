@@ -9,7 +9,7 @@ import pytest
 from sandpool.cli.exits import USAGE
 from sandpool.cli.main import run
 from sandpool.cli.share_flags import ShareFlags
-from sandpool.local.objects.holdings import HoldingLimits
+from sandpool.controlplane.objects.holdings import HoldingLimits
 
 
 def test_what_is_not_said_is_what_objects_have_anyway() -> None:

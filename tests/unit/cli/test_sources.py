@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.installation.rules import LEASE
 from sandpool.cli.chapters import Chapter
 from sandpool.cli.exits import FAILED, USAGE, Exit
 from sandpool.cli.sources import Source
+from sandpool.install.rules import LEASE
 from sandpool.sdk._sync.connection import Connection
 from sandpool.sdk.config import Config
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.certificate import CertificateFiles
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.main import run
 from sandpool.cli.tls_flags import TlsFlags
+from sandpool.loop.serving_certificate import CertificateFiles
 
 
 def test_metrics_are_plain_unless_asked() -> None:

@@ -12,7 +12,7 @@ from sandpool.cli.chapters import chapters, word_of
 from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.telling import document, nothing_remembered, text, timeline
 from sandpool.cli.why import _asked
-from sandpool.kube.nearby import Running
+from sandpool.kube.local_discovery import Running
 
 EXT = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default"
 CLAIM, POOL, TEMPLATE = f"{EXT}/sandboxclaims/c", f"{EXT}/sandboxwarmpools/python", f"{EXT}/sandboxtemplates/t"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandpool.local.disk.measured import Limits, Used, low_message, nearest, quantity, why_evicted
-from sandpool.local.disk.plan import GIB, allowance
+from sandpool.node.disk.measured import Limits, Used, low_message, nearest, quantity, why_evicted
+from sandpool.node.disk.plan import GIB, allowance
 
 MIB = 1 << 20
 

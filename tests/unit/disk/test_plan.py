@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.disk.plan import FAST, GIB, GRAIN, OFTEN, OLD, SOMETIMES, Plan, PodFacts, View, allowance, decide
-from sandpool.local.disk.space import Level
 from sandpool.model.metadata import Uid
+from sandpool.node.disk.plan import FAST, GIB, GRAIN, OFTEN, OLD, SOMETIMES, Plan, PodFacts, View, allowance, decide
+from sandpool.node.disk.space import Level
 
 RESERVE = GIB
 POD = PodFacts(Uid("a"), slack=10 * GIB)

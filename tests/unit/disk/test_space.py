@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.local.disk.space import Disk, Level, Space, beyond, level, standard_reserve
+from sandpool.node.disk.space import Disk, Level, Space, beyond, level, standard_reserve
 
 MIB = 1 << 20
 RESERVE = 800 * MIB

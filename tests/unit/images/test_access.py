@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sandpool.local.images.access import granted, may_use, merged, proof, provider
-from sandpool.local.images.port import Credential
-from sandpool.local.images.records import IMPORTED, LayerAccess, NameRecord
-from sandpool.local.images.reference import parse_name
+from sandpool.node.images.access import granted, may_use, merged, proof, provider
+from sandpool.node.images.port import Credential
+from sandpool.node.images.records import IMPORTED, LayerAccess, NameRecord
+from sandpool.node.images.reference import parse_name
 
 NAME = parse_name("r.example/team/tool:1")
 

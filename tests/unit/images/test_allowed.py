@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.images.allowed import (
+from sandpool.node.images.allowed import (
     Origin,
     Reach,
     hop_reach,
@@ -19,10 +19,10 @@ from sandpool.local.images.allowed import (
     trouble,
     within,
 )
-from sandpool.local.images.options import ImageOptions
-from sandpool.local.images.reference import parse_name
-from sandpool.local.network.forbidden import Address
-from sandpool.local.network.route import Route
+from sandpool.node.images.options import ImageOptions
+from sandpool.node.images.reference import parse_name
+from sandpool.node.network.forbidden import Address
+from sandpool.node.network.route import Route
 
 OWN = ip_address("203.0.113.7")  # stands for an address of this machine; the others are routed
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.images.challenge import Basic, Bearer, challenges, may_see_credentials, realm_trouble
-from sandpool.local.images.errors import NotAllowed
-from sandpool.local.images.registry import _token_of
+from sandpool.node.images.challenge import Basic, Bearer, challenges, may_see_credentials, realm_trouble
+from sandpool.node.images.errors import NotAllowed
+from sandpool.node.images.registry import _token_of
 
 
 @pytest.mark.parametrize(

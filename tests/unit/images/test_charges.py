@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.images.charges import Charges, ImageView
-from sandpool.local.images.prune import Asking, PruneRules, plan_prune, plan_room, room_of
-from sandpool.loop.shares import OPERATOR
+from sandpool.base.shares import OPERATOR
+from sandpool.node.images.charges import Charges, ImageView
+from sandpool.node.images.prune import Asking, PruneRules, plan_prune, plan_room, room_of
 
 
 def image(name: str, tenants: str, used_at: float = 0, *, held: bool = False, imported: bool = False) -> ImageView:

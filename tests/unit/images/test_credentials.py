@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.images.credentials import from_docker_config, from_secret, matching
-from sandpool.local.images.port import Credential
-from sandpool.local.images.reference import parse_name
+from sandpool.node.images.credentials import from_docker_config, from_secret, matching
+from sandpool.node.images.port import Credential
+from sandpool.node.images.reference import parse_name
 
 
 def packed(user: str, password: str) -> str:

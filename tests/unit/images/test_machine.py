@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sandpool.local.images.machine import Platform, choose, this_machine
+from sandpool.node.images.machine import Platform, choose, this_machine
 
 
 @dataclass(frozen=True)

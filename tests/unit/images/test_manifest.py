@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import ImageConfig
-from sandpool.local.images.machine import Platform
-from sandpool.local.images.manifest import (
+from sandpool.base.errors import NodeError
+from sandpool.node.images.image import ImageConfig
+from sandpool.node.images.machine import Platform
+from sandpool.node.images.manifest import (
     Index,
     Manifest,
     decode_config,
@@ -20,7 +20,7 @@ from sandpool.local.images.manifest import (
     digest_of,
     verified,
 )
-from sandpool.local.images.options import ImageLimits
+from sandpool.node.images.options import ImageLimits
 from support.image_files import CONFIG, GZIP_LAYER, INDEX, MANIFEST, index_of, make_image
 
 LIMITS = ImageLimits()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.local.images.pace import GRACE, GROWTH, SILENCE, Place, slowest
+from sandpool.node.images.pace import GRACE, GROWTH, SILENCE, Place, slowest
 from support.manual_clock import ManualClock
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.local.images.progress import Progress, amount
-from sandpool.local.images.source import LayerSource
+from sandpool.node.images.progress import Progress, amount
+from sandpool.node.images.source import LayerSource
 
 
 def test_lines_and_how_often() -> None:

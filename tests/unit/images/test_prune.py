@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.images.charges import ImageView
-from sandpool.local.images.prune import PruneRules, plan_prune
+from sandpool.node.images.charges import ImageView
+from sandpool.node.images.prune import PruneRules, plan_prune
 
 NEVER = PruneRules(unused_for=1e9, max_bytes=10**12)
 NOW = 1000.0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.errors import NodeError
-from sandpool.local.images.reference import (
+from sandpool.base.errors import NodeError
+from sandpool.node.images.reference import (
     Folder,
     HostFiles,
     Name,

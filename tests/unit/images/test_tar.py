@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sandpool.local.images.tar import BadArchive, TarReader
+from sandpool.node.images.tar import BadArchive, TarReader
 from support.image_files import Entry, device, file, folder, hard_link, layer, symlink
 
 

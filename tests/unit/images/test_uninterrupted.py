@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sandpool.local.images.uninterrupted import stoppable, uninterrupted
+from sandpool.node.images.uninterrupted import stoppable, uninterrupted
 
 
 async def test_a_cancellation_comes_after_the_step() -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.images.tar import BadArchive
-from sandpool.local.images.tree import Tree, empty_out
-from sandpool.local.images.unpack import Unpacked, opaque_attributes
-from sandpool.local.images.worker import Job, unpack
+from sandpool.node.images.tar import BadArchive
+from sandpool.node.images.tree import Tree, empty_out
+from sandpool.node.images.unpack import Unpacked, opaque_attributes
+from sandpool.node.images.worker import Job, unpack
 from support.fast_folder import fast_folder
 from support.image_files import (
     Entry,

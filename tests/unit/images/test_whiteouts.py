@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandpool.local.images.tar import BadArchive
-from sandpool.local.images.unpack import opaque_attributes
-from sandpool.local.images.worker import Job, unpack
+from sandpool.node.images.tar import BadArchive
+from sandpool.node.images.unpack import opaque_attributes
+from sandpool.node.images.worker import Job, unpack
 from support.fast_folder import fast_folder
 from support.image_files import Entry, file, folder, layer, opaque, removed, symlink
 from support.image_merge import merge

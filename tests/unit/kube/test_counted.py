@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 
 import pytest
 
+from sandpool.base.clock import SystemClock
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.namespaces import ensure_namespaces
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import Api
-from sandpool.kube.counted import Counted
 from sandpool.kube.errors import AlreadyExists, NotFound
-from sandpool.kube.narrated import Narrated
-from sandpool.local.api import LocalApi
-from sandpool.local.namespaces import ensure_namespaces
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import SystemClock
+from sandpool.kube.metered import Counted
+from sandpool.kube.traced import Narrated
 from sandpool.model.kinds import CONFIG_MAPS, POOLS
 from sandpool.model.patches import merge_patch
 

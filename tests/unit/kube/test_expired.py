@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from sandpool.base.secret import Secret
 from sandpool.kube.config import Pem, User
 from sandpool.kube.expired import expired_credential
-from sandpool.kube.secret import Secret
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 BEFORE, AFTER = NOW - timedelta(hours=1), NOW + timedelta(hours=1)

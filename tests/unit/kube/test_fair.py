@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.kube.fair import Turns
+from sandpool.base.stride import Turns
 
 WEIGHTS = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 

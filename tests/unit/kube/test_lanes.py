@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
+from sandpool.base.clock import LoopClock
+from sandpool.base.rate_limit import TokenBucket
 from sandpool.kube.lanes import WEIGHTS, Lane, LaneGate, finishing
 from sandpool.kube.pacing import Bounds, Outcome, Pacer
-from sandpool.kube.rate import TokenBucket
-from sandpool.loop.clock import LoopClock
 
 pytestmark = pytest.mark.looptime
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from sandpool.kube.errors import NotFound
-from sandpool.kube.narrated import Narrated
+from sandpool.kube.traced import Narrated
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.patches import merge_patch
-from sandpool.telemetry.story import noting
+from sandpool.telemetry.reconcile_history import noting
 from support.flaky_api import FlakyApi
 from support.loop_cluster import a_cluster
 from support.span_recorder import SpanRecorder

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.kube.rate import TokenBucket
+from sandpool.base.rate_limit import TokenBucket
 
 
 def test_a_burst_then_one_per_interval() -> None:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.errors import (
     Conflict,
     Refused,
-    SandpoolError,
     ServerTimeout,
     TooManyRequests,
     Unavailable,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.controlplane.apiserver.access.directory import Access, open_access
 from sandpool.kube.tls import agree_cheaply
-from sandpool.local.apiserver.access.directory import Access, open_access
 
 LARGE = "ffdhe8192"
 """A group of numbers of 8,192 bits: a quarter of a second for each handshake."""

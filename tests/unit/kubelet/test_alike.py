@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from sandpool.local.kubelet.alike import Alike
-from sandpool.local.kubelet.pods import NODE_PODS, NodePod
 from sandpool.model.codec import decode
 from sandpool.model.labels import TEMPLATE_REF_HASH
+from sandpool.node.kubelet.cache_transforms import Alike
+from sandpool.node.kubelet.pods import NODE_PODS, NodePod
 
 TIME = "2026-01-01T00:00:00Z"
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.base import ContainerSpec, Workload
-from sandpool.local.backends.pods.variables import argv
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import ImageConfig
-from sandpool.local.kubelet import environment, files
-from sandpool.local.kubelet.downward import Here
-from sandpool.local.kubelet.pods import NODE_PODS
-from sandpool.local.kubelet.references import Found, Unresolved
-from sandpool.local.kubelet.resolve import Resolved, resolve
+from sandpool.base.errors import NodeError
 from sandpool.model.codec import convert
 from sandpool.model.kinds import CONFIG_MAPS
+from sandpool.node.backend import ContainerSpec, Workload
+from sandpool.node.images.image import ImageConfig
+from sandpool.node.kubelet import environment, files
+from sandpool.node.kubelet.downward import Here
+from sandpool.node.kubelet.pods import NODE_PODS
+from sandpool.node.kubelet.references import Found, Unresolved
+from sandpool.node.kubelet.resolve import Resolved, resolve
+from sandpool.node.pods.variables import argv
 from support.kubelet_node import a_pod
 
 HERE = Here("local", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from sandpool.kube.api import Api
-from sandpool.local.backends.hollow import NEVER_READY, HollowOptions
-from sandpool.local.kubelet.agent import Surroundings
-from sandpool.local.kubelet.options import KubeletOptions
 from sandpool.model.kinds import NODES, PODS, raw
 from sandpool.model.patches import json_patch, merge_patch
+from sandpool.node.kubelet.agent import Surroundings
+from sandpool.node.kubelet.options import KubeletOptions
+from sandpool.node.runtimes.fake import NEVER_READY, HollowOptions
 from support.faulty_api import FaultyApi
 from support.kubelet_node import ANode, a_node, a_pod, condition
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.kubelet.course import Course, Doom, Health, Result, Which, answered, begin
-from sandpool.local.kubelet.pods import NodeContainer
+from sandpool.node.kubelet.pods import NodeContainer
+from sandpool.node.kubelet.probe_state import Course, Doom, Health, Result, Which, answered, begin
 
 NOBODY: dict[str, Any] = {"exec": {"command": ["true"]}}
 S, F, U, X = Result.SUCCESS, Result.FAILURE, Result.UNKNOWN, Result.UNSUPPORTED

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sandpool.local.backends.base import Running, RunningContainer, Started
-from sandpool.local.kubelet.bind import NodeFacts
-from sandpool.local.kubelet.news import PodEvent, published_news
-from sandpool.local.kubelet.node import node_status
-from sandpool.local.kubelet.options import KubeletOptions, Pace
-from sandpool.local.kubelet.plan import Plan, PodView, Publish, Reclaim, Start, plan_pod
-from sandpool.local.kubelet.pods import NODE_PODS, Json, NodePod
-from sandpool.local.kubelet.status import running
 from sandpool.model.codec import convert
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import Running, RunningContainer, Started
+from sandpool.node.kubelet.bind import NodeFacts
+from sandpool.node.kubelet.node import node_status
+from sandpool.node.kubelet.options import KubeletOptions, Pace
+from sandpool.node.kubelet.plan import Plan, PodView, Publish, Reclaim, Start, plan_pod
+from sandpool.node.kubelet.pod_events import PodEvent, published_news
+from sandpool.node.kubelet.pods import NODE_PODS, Json, NodePod
+from sandpool.node.kubelet.status import running
 from support.kubelet_node import a_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.kube.api import Api
 from sandpool.kube.errors import Conflict, Gone, InternalError, TooManyRequests, Unreachable
-from sandpool.local.backends.base import BackendError, Workload
-from sandpool.local.backends.hollow import HollowBackend, HollowOptions
-from sandpool.loop.clock import LoopClock
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS
 from sandpool.model.metadata import Uid
+from sandpool.node.backend import BackendError, Workload
+from sandpool.node.runtimes.fake import HollowBackend, HollowOptions
 from support.flaky_api import FlakyApi
 from support.kubelet_node import ANode, a_node, a_pod, condition
 

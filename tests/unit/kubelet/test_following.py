@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.volumes.spec import Content, VolumeSpec
-from sandpool.loop.clock import LoopClock
+from sandpool.base.clock import LoopClock
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SECRETS
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
+from sandpool.node.runtimes.fake import HollowBackend
+from sandpool.node.volumes.spec import Content, VolumeSpec
 from support.kubelet_node import START, ANode, Body, a_node, a_pod
 
 pytestmark = pytest.mark.looptime

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.apiserver.tables.pods import PODS as COLUMNS
-from sandpool.local.backends.base import Exit, Started
-from sandpool.local.backends.hollow import EXIT_AFTER, INIT_FAILURES, HollowBackend, HollowOptions
+from sandpool.controlplane.apiserver.tables.pods import PODS as COLUMNS
+from sandpool.node.backend import Exit, Started
+from sandpool.node.runtimes.fake import EXIT_AFTER, INIT_FAILURES, HollowBackend, HollowOptions
 from support.answering_backend import AnsweringBackend
 from support.kubelet_node import ANode, Body, a_node, a_pod, condition
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, State, Waiting, Workload
-from sandpool.local.backends.hollow import EXIT_AFTER, HollowBackend
-from sandpool.local.kubelet.agent import Surroundings
-from sandpool.local.kubelet.restarts import SANDPOOL_RESTARTED, gone_on
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import Exit, Running, RunningContainer, Started, State, Waiting, Workload
+from sandpool.node.kubelet.agent import Surroundings
+from sandpool.node.kubelet.restarts import SANDPOOL_RESTARTED, gone_on
+from sandpool.node.runtimes.fake import EXIT_AFTER, HollowBackend
 from support.heard_events import HeardEvents
 from support.kubelet_node import START, ANode, a_node, a_pod, condition
 from unit.kubelet.test_plan import pod

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, State, Waiting
-from sandpool.local.kubelet.asking import Answer
-from sandpool.local.kubelet.course import Result, Which
-from sandpool.local.kubelet.news import News, PodEvent, probe_news, published_news, started_news, trouble_news
-from sandpool.local.kubelet.options import Pace
 from sandpool.loop.events import Kind
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import Exit, Running, RunningContainer, Started, State, Waiting
+from sandpool.node.kubelet.options import Pace
+from sandpool.node.kubelet.pod_events import News, PodEvent, probe_news, published_news, started_news, trouble_news
+from sandpool.node.kubelet.probe_runner import Answer
+from sandpool.node.kubelet.probe_state import Result, Which
 from unit.kubelet.test_plan import pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, State, Waiting
-from sandpool.local.kubelet.bind import NodeFacts
-from sandpool.local.kubelet.containers import Trouble, read_back
-from sandpool.local.kubelet.options import Pace
-from sandpool.local.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Reclaim, Restart, Start, Stop, plan_pod
-from sandpool.local.kubelet.pods import NODE_PODS, Json, NodePod
-from sandpool.local.kubelet.status import accepted, running
 from sandpool.model.codec import convert
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import Exit, Running, RunningContainer, Started, State, Waiting
+from sandpool.node.kubelet.bind import NodeFacts
+from sandpool.node.kubelet.containers import Trouble, read_back
+from sandpool.node.kubelet.options import Pace
+from sandpool.node.kubelet.plan import Bind, Delete, Plan, PodView, Publish, Reclaim, Restart, Start, Stop, plan_pod
+from sandpool.node.kubelet.pods import NODE_PODS, Json, NodePod
+from sandpool.node.kubelet.status import accepted, running
 from support.kubelet_node import a_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.base import Workload
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.kubelet.agent import Surroundings
-from sandpool.local.kubelet.claims import removable
-from sandpool.local.volumes.spec import Claim
-from sandpool.loop.clock import LoopClock
+from sandpool.base.clock import LoopClock
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, raw
+from sandpool.node.backend import Workload
+from sandpool.node.kubelet.agent import Surroundings
+from sandpool.node.kubelet.claims import removable
+from sandpool.node.runtimes.fake import HollowBackend
+from sandpool.node.volumes.spec import Claim
 from support.heard_events import HeardEvents
 from support.kubelet_node import ANode, Body, a_node, a_pod, condition
 

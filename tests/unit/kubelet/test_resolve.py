@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.backends.base import ADDRESS, Workload
-from sandpool.local.kubelet.downward import Here
-from sandpool.local.kubelet.environment import expand
-from sandpool.local.kubelet.pods import NODE_PODS, NodePod
-from sandpool.local.kubelet.references import Found, Kind, Reference, Unresolved, references
-from sandpool.local.kubelet.resolve import Resolved, resolve
-from sandpool.local.volumes.spec import Claim, Content, EmptyDir, HostPath
 from sandpool.model.codec import convert
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
+from sandpool.node.backend import ADDRESS, Workload
+from sandpool.node.kubelet.downward import Here
+from sandpool.node.kubelet.environment import expand
+from sandpool.node.kubelet.pods import NODE_PODS, NodePod
+from sandpool.node.kubelet.references import Found, Kind, Reference, Unresolved, references
+from sandpool.node.kubelet.resolve import Resolved, resolve
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath
 from support.kubelet_node import Body, a_pod
 
 HERE = Here("local", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sandpool.local.backends.base import SANDBOX_LOST, Exit, Running, RunningContainer, Started, Waiting
-from sandpool.local.errors import NodeError
-from sandpool.local.kubelet.options import Pace
-from sandpool.local.kubelet.pods import NodePodSpec
-from sandpool.local.kubelet.restarts import delay, gone_on
+from sandpool.base.errors import NodeError
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import SANDBOX_LOST, Exit, Running, RunningContainer, Started, Waiting
+from sandpool.node.kubelet.options import Pace
+from sandpool.node.kubelet.pods import NodePodSpec
+from sandpool.node.kubelet.restarts import delay, gone_on
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PACE = Pace()

@@ -8,15 +8,15 @@ from datetime import datetime
 
 import pytest
 
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.apiserver.tables.pods import PODS as COLUMNS
 from sandpool.kube.api import Api
-from sandpool.local.apiserver.tables.pods import PODS as COLUMNS
-from sandpool.local.backends.base import BackendError, Workload
-from sandpool.local.backends.hollow import EXIT_AFTER, EXIT_CODE, NEVER_READY, START_ERROR, HollowBackend, HollowOptions
-from sandpool.local.kubelet.options import KubeletOptions
-from sandpool.loop.clock import LoopClock
 from sandpool.model.kinds import LEASES, NODES, PODS, raw
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import json_patch, merge_patch
+from sandpool.node.backend import BackendError, Workload
+from sandpool.node.kubelet.options import KubeletOptions
+from sandpool.node.runtimes.fake import EXIT_AFTER, EXIT_CODE, NEVER_READY, START_ERROR, HollowBackend, HollowOptions
 from support.flaky_api import FlakyApi, nothing
 from support.kubelet_node import ANode, Body, a_node, a_pod, condition
 

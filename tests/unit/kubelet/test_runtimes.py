@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from sandpool.kube.errors import Forbidden
-from sandpool.local.backends.base import Probe, Workload
-from sandpool.local.backends.hollow import HollowBackend
-from sandpool.local.kubelet import machine
-from sandpool.local.kubelet.agent import Surroundings
-from sandpool.local.kubelet.bind import Runtimes
-from sandpool.local.kubelet.runtimes import AVAILABLE, ENFORCED, WHY, Correct, Create, Remove, class_body, wrong
 from sandpool.model.codec import convert
 from sandpool.model.core import RuntimeClass
 from sandpool.model.kinds import NODES, RUNTIME_CLASSES, raw
 from sandpool.model.patches import merge_patch
+from sandpool.node.backend import Probe, Workload
+from sandpool.node.kubelet import machine
+from sandpool.node.kubelet.agent import Surroundings
+from sandpool.node.kubelet.bind import Runtimes
+from sandpool.node.kubelet.runtimes import AVAILABLE, ENFORCED, WHY, Correct, Create, Remove, class_body, wrong
+from sandpool.node.runtimes.fake import HollowBackend
 from support.heard_events import HeardEvents
 from support.kubelet_node import ANode, Body, a_node, a_pod, condition
 

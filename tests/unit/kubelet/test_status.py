@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.base import Exit, Running, RunningContainer, Started, State, Waiting
-from sandpool.local.kubelet import status
-from sandpool.local.kubelet.apply import status_patch
-from sandpool.local.kubelet.containers import Trouble
-from sandpool.local.kubelet.options import Pace
-from sandpool.local.kubelet.pods import NODE_PODS, Json, NodePod
 from sandpool.model.codec import convert
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.pod import Phase
+from sandpool.node.backend import Exit, Running, RunningContainer, Started, State, Waiting
+from sandpool.node.kubelet import status
+from sandpool.node.kubelet.apply import status_patch
+from sandpool.node.kubelet.containers import Trouble
+from sandpool.node.kubelet.options import Pace
+from sandpool.node.kubelet.pods import NODE_PODS, Json, NodePod
 from support.kubelet_node import a_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.hollow import HollowOptions
-from sandpool.local.kubelet.agent import Surroundings
-from sandpool.loop.clock import LoopClock
+from sandpool.base.clock import LoopClock
+from sandpool.node.kubelet.agent import Surroundings
+from sandpool.node.runtimes.fake import HollowOptions
 from support.answering_backend import AnsweringBackend
 from support.heard_events import HeardEvents
 from support.kubelet_node import ANode, Body, a_node, a_pod, condition

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandpool.local.backends.base import Running, Stats, UnknownPod
-from sandpool.local.kubelet.usage import UsageSampler
-from sandpool.loop.clock import LoopClock
+from sandpool.base.clock import LoopClock
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import Running, Stats, UnknownPod
+from sandpool.node.kubelet.usage import UsageSampler
 
 pytestmark = pytest.mark.looptime
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from sandpool.base.clock import SystemClock
 from sandpool.kube.api import EventType
 from sandpool.kube.calls import Call
 from sandpool.load import files
@@ -19,7 +20,6 @@ from sandpool.load.driver import Driver
 from sandpool.load.files import LARGEST, MEMORY, RouterFiles, at_once, content
 from sandpool.load.seen import decode_object
 from sandpool.load.work import Work
-from sandpool.loop.clock import SystemClock
 from sandpool.sdk.errors import CommandError, FileError, FileNotFound
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.store.history import Remember
 from sandpool.kube.api import Batched, Event, EventType, Preconditions, Propagation
 from sandpool.kube.errors import Conflict, Gone, Invalid, NotFound, Unavailable
-from sandpool.local.api import LocalApi
-from sandpool.local.store.history import Remember
 from sandpool.model import kinds
 from sandpool.model.core import ConfigMap
 from sandpool.model.metadata import Metadata, Revision, Uid

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.garbage_collection import Collect, Collector, Disown, Keep, Owner, fate_of
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.objects.options import Deleted
+from sandpool.controlplane.owner_graph import Node
+from sandpool.controlplane.store.history import Remember
+from sandpool.controlplane.store.port import Watcher
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import Unavailable
-from sandpool.local.collect import Collect, Collector, Disown, Keep, Owner, fate_of
-from sandpool.local.graph import Node
-from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.options import Deleted
-from sandpool.local.store.history import Remember
-from sandpool.local.store.port import Watcher
 from sandpool.model import kinds
 from sandpool.model.metadata import OwnerReference, Uid
 from support.local_objects import START, Bench, bench, claim, config_map, sandbox

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.objects.keys import key_of
+from sandpool.controlplane.owner_graph import node_of
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import NotFound
-from sandpool.local.collect import Collector
-from sandpool.local.graph import node_of
-from sandpool.local.objects.keys import key_of
 from sandpool.model import kinds
 from support.local_objects import Bench, bench, config_map
 from support.local_parts import quiet, running

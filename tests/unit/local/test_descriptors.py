@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local import descriptors
+from sandpool.node import openat as descriptors
 from support.as_nobody import NOBODY, as_nobody
 
 

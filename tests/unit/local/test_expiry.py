@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.event_expiry import EACH, EventExpiry, last_told
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.objects.options import Deleted
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import Unavailable
-from sandpool.local.expiry import EACH, EventExpiry, last_told
-from sandpool.local.objects.objects import Objects
-from sandpool.local.objects.options import Deleted
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import LoopClock
 from sandpool.model import kinds
 from sandpool.model.times import micro, seconds
 from support.local_objects import START, Bench

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from sandpool.local.follow import follow
-from sandpool.local.store.port import Watcher
-from sandpool.local.store.record import Change, Compacted
+from sandpool.controlplane.log_follower import follow
+from sandpool.controlplane.store.port import Watcher
+from sandpool.controlplane.store.record import Change, Compacted
 from sandpool.model.metadata import NO_REVISION, Revision
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandpool.local.collect import Collector
-from sandpool.local.namespaces import ALWAYS, NamespaceLife
-from sandpool.local.objects.options import Deleted
-from sandpool.local.remaining import remaining_conditions
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.namespace_remains import remaining_conditions
+from sandpool.controlplane.namespaces import ALWAYS, NamespaceLife
+from sandpool.controlplane.objects.options import Deleted
 from sandpool.model import kinds
 from support.local_objects import START, Bench, bench, claim, config_map, pod, sandbox
 from support.local_parts import quiet, running, until

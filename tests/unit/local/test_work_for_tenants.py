@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane import garbage_collection as collect
+from sandpool.controlplane.api import LocalApi
+from sandpool.controlplane.garbage_collection import Collector
+from sandpool.controlplane.namespaces import NamespaceLife
+from sandpool.controlplane.owner_graph import Node
+from sandpool.controlplane.store.record import Record
 from sandpool.kube.api import Batched
-from sandpool.local import collect
-from sandpool.local.api import LocalApi
-from sandpool.local.collect import Collector
-from sandpool.local.graph import Node
-from sandpool.local.namespaces import NamespaceLife
-from sandpool.local.store.record import Record
 from sandpool.model import kinds
 from sandpool.model.patches import merge_patch
 from support.local_objects import Bench, config_map
@@ -73,7 +73,7 @@ async def test_what_a_web_of_owners_costs(b: Bench) -> None:
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
-        calls += event == "call" and "/sandpool/local/" in frame.f_code.co_filename
+        calls += event == "call" and "/sandpool/controlplane/" in frame.f_code.co_filename
 
     async with running(Collector(b.store, b.objects, ManualClock())):
         sys.setprofile(profile)

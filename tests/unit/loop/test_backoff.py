@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.loop.backoff import Backoff
+from sandpool.base.backoff import Backoff
 
 
 def test_delays_double_up_to_the_cap_and_start_over_when_forgotten() -> None:

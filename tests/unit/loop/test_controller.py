@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.kube.api import Event, EventType
 from sandpool.kube.errors import (
     BadRequest,
@@ -28,7 +29,6 @@ from sandpool.kube.errors import (
 )
 from sandpool.kube.lanes import Lane, present_lane
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.errors import Terminal, Unobserved
 from sandpool.loop.outcome import Arm, Done, OutOfTime, classify
@@ -38,7 +38,7 @@ from sandpool.model.core import ConfigMap
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Key, Metadata, Revision, Uid
 from sandpool.telemetry.metrics import OUTCOMES, Metrics
-from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.reconcile_history import Story, note
 from support.loop_cluster import START
 
 pytestmark = pytest.mark.looptime
@@ -550,7 +550,7 @@ async def test_a_reconcile_that_does_nothing_takes_few_calls() -> None:
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal calls
-        calls += event == "call" and "/sandpool/" in frame.f_code.co_filename
+        calls += event == "call" and "/src/sandpool/" in frame.f_code.co_filename
 
     async def work() -> None:
         await asyncio.sleep(1)

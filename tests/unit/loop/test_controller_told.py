@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.kube.errors import Conflict
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.outcome import Done
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.loop_cluster import START
 from support.span_recorder import SpanRecorder
 

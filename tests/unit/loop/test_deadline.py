@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sandpool.loop.clock import LoopClock
-from sandpool.loop.deadline import Deadlines
+from sandpool.base.clock import LoopClock
+from sandpool.base.deadline import Deadlines
 from support.loop_cluster import START
 
 pytestmark = pytest.mark.looptime

@@ -13,16 +13,16 @@ import sys
 
 import pytest
 
-from sandpool.assembly.open_files import connections_for, requests_for, router_connections_for
+from sandpool.base import open_files as descriptors
+from sandpool.base.clock import SystemClock
+from sandpool.base.errors import NodeError
+from sandpool.base.open_files import connections_for, requests_for, router_connections_for
+from sandpool.base.shares import Shares
+from sandpool.controlplane.apiserver.streams.limits import for_files
 from sandpool.kube.errors import Refused
-from sandpool.local.apiserver.streams.limits import for_files
-from sandpool.local.backends.pods.relay import Ends
-from sandpool.local.errors import NodeError
-from sandpool.local.network.acceptor import Acceptor
-from sandpool.local.network.slots import Slots
-from sandpool.loop import descriptors
-from sandpool.loop.clock import SystemClock
-from sandpool.loop.shares import Shares
+from sandpool.node.network.acceptor import Acceptor
+from sandpool.node.network.slots import Slots
+from sandpool.node.pods.relay import Ends
 from sandpool.sdk._async.transport import Transport
 from sandpool.sdk.origin import Origin
 
@@ -43,7 +43,7 @@ def test_shares_leave_room() -> None:
 
 SCRIPT = """
 import os, resource
-from sandpool.loop import descriptors
+from sandpool.base import open_files as descriptors
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 taken = []
 while not descriptors.few_left():

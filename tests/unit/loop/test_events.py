@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.kube.errors import ConfigError, Unavailable
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.events import EventRecorder, Kind, NullEvents, Restraint
 from sandpool.model.core import ConfigMap, Event
 from sandpool.model.kinds import CONFIG_MAPS, EVENTS

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.kube.errors import ConfigError, Refused
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.errors import LeadershipLost, NoPlaceForLease
 from sandpool.loop.lease import SHORTEST, Elector, Terms, why_lost
 from sandpool.model.kinds import LEASES

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sandpool.kube.errors import Forbidden, Refused, SandpoolError
+from sandpool.base.clock import LoopClock
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import Forbidden, Refused
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.controller import Controller
 from sandpool.loop.errors import LeadershipLost, NotSynced
 from sandpool.loop.lease import Elector
@@ -20,7 +21,7 @@ from sandpool.model.kinds import CONFIG_MAPS, LEASES, SECRETS
 from sandpool.model.metadata import Key
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.flaky_api import FlakyApi
 from support.loop_cluster import START, a_cluster, half, put
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.store.history import Remember
 from sandpool.kube.api import Event
 from sandpool.kube.errors import BadRequest, ConfigError, Forbidden, Gone, Refused, TooManyRequests
-from sandpool.local.store.history import Remember
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.reflector import Pace, Reflector, Scope
 from sandpool.model.core import ConfigMap, Namespace
 from sandpool.model.kinds import CONFIG_MAPS, NAMESPACES

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.loop.rotation import Rotation
+from sandpool.base.rotation import Rotation
 
 
 def test_one_of_each_in_turn() -> None:

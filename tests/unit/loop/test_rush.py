@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandpool.loop.clock import LoopClock
+from sandpool.base.clock import LoopClock
 from sandpool.loop.queue import Priority, Queue
 from sandpool.loop.rush import Rush
 from support.manual_clock import ManualClock

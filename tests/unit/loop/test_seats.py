@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sandpool.loop.seats import Full, Seats
+from sandpool.controlplane.apiserver.seats import Full, Seats
 
 
 class Room:

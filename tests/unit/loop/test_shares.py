@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.loop.shares import ALPHA, OPERATOR, Decision, Revoke, Shares
+from sandpool.base.shares import ALPHA, OPERATOR, Decision, Revoke, Shares
 
 
 def filled(total: int, **held: int) -> Shares:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.loop.turns import Turns
+from sandpool.base.turns import Turns
 
 
 async def test_tenants_take_turns_however_many_one_has_waiting() -> None:

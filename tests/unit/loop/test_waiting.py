@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.loop.shares import Shares
-from sandpool.loop.waiting import Waiting
+from sandpool.base.shares import Shares
+from sandpool.base.waiting import Waiting
 
 
 async def begin(waiting: Waiting, tenants: str, got: list[str]) -> list[asyncio.Task[None]]:

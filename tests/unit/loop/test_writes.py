@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.errors import Conflict, NotFound, Unreachable
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.errors import Unobserved
 from sandpool.loop.gate import Gate
 from sandpool.loop.reflector import Reflector

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.admission.kinds import containers
+from sandpool.controlplane.admission.kinds import containers
 from sandpool.model.blueprint import blueprint_hash, follows, secure_pod_spec
 from sandpool.model.container_defaults import NONE, STANDARD, AmountsError, ContainerDefaults, amounts, limited
 from sandpool.model.hardening import hardened

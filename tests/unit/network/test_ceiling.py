@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.network.ceiling import UNLIMITED, CeilingError, ceiling_of
-from sandpool.local.network.policies import Policies
-from sandpool.local.network.policy import Verdict, port_verdict, verdict
+from sandpool.node.network.ceiling import UNLIMITED, CeilingError, ceiling_of
+from sandpool.node.network.policies import Policies
+from sandpool.node.network.policy import Verdict, port_verdict, verdict
 from support.policy_bodies import EVERYWHERE, LABELS, network_policy, to_block
 
 

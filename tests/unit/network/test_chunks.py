@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.network.egress.chunks import Chunks
-from sandpool.local.network.egress.refusal import Refusal
+from sandpool.node.network.egress.chunks import Chunks
+from sandpool.node.network.egress.refusal import Refusal
 
 
 def encoded(parts: list[bytes], trailers: bytes = b"") -> bytes:

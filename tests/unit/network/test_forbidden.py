@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.network.forbidden import faces, forbidden
+from sandpool.node.network.forbidden import faces, forbidden
 
 NEVER = [
     *("0.0.0.0", "0.1.2.3", "127.0.0.1", "127.64.0.9", "127.255.255.254", "169.254.0.1", "169.254.169.254"),

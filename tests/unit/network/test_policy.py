@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from sandpool.controllers.template.policy import Options, policy_body
-from sandpool.local.network.pod import Labels
-from sandpool.local.network.policies import Policies
-from sandpool.local.network.policy import Verdict, port_verdict, verdict
 from sandpool.model.core import NetworkPolicy
 from sandpool.model.metadata import Metadata
 from sandpool.model.template import SandboxTemplate
+from sandpool.node.network.pod import Labels
+from sandpool.node.network.policies import Policies
+from sandpool.node.network.policy import Verdict, port_verdict, verdict
 from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy, to_block
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.local.network.pod import Labels
-from sandpool.local.network.policies import Policies
-from sandpool.local.network.rechecks import Rechecks
-from sandpool.loop.turns import BYTES, Turns
+from sandpool.base.turns import BYTES, Turns
+from sandpool.node.network.pod import Labels
+from sandpool.node.network.policies import Policies
+from sandpool.node.network.rechecks import Rechecks
 from support.policy_bodies import EVERYWHERE, LABELS, PUBLIC, network_policy
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.network.egress import response
-from sandpool.local.network.egress.head import MAX_HEADERS
-from sandpool.local.network.egress.refusal import Refusal
-from sandpool.local.network.egress.request import Request, parse
+from sandpool.node.network.egress import response
+from sandpool.node.network.egress.head import MAX_HEADERS
+from sandpool.node.network.egress.refusal import Refusal
+from sandpool.node.network.egress.request import Request, parse
 
 
 def ask(target: str, *headers: str, method: str = "GET", version: str = "HTTP/1.1") -> Request:

@@ -8,10 +8,10 @@ from ipaddress import IPv4Address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.network.addresses import Addresses
-from sandpool.local.network.egress.lookups import Lookups, Places
-from sandpool.local.network.pace import Bucket
-from sandpool.local.network.slots import AllSlots, Slots
+from sandpool.node.network.addresses import Addresses
+from sandpool.node.network.egress.lookups import Lookups, Places
+from sandpool.node.network.pace import Bucket
+from sandpool.node.network.slots import AllSlots, Slots
 from support.manual_clock import ManualClock
 
 

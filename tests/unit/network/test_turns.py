@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from sandpool.local.network.egress.forward import Forward
-from sandpool.local.network.egress.reader import Reader
-from sandpool.local.network.egress.request import parse
-from sandpool.local.network.flow import InTurn, freely, pump
-from sandpool.loop.turns import BYTES
+from sandpool.base.turns import BYTES
+from sandpool.node.network.egress.forward import Forward
+from sandpool.node.network.egress.reader import Reader
+from sandpool.node.network.egress.request import parse
+from sandpool.node.network.flow import InTurn, freely, pump
 
 CHUNKS = 10_000
 FINE = b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.api import Preconditions
 from sandpool.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Unavailable
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.store import Store
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision, Uid
 from support.local_objects import START, Bench, claim

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.objects.binding import bound
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, NotFound
-from sandpool.local.objects.binding import bound
 from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.kinds import PODS
 from sandpool.model.metadata import Uid

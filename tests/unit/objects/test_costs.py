@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.api import LocalApi
+from sandpool.controlplane.api import LocalApi
 from sandpool.model import kinds
 from sandpool.model.patches import Patch, json_patch, merge_patch
 from support.counted_calls import calls_of

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from sandpool.controlplane.objects.collection import delete_each
+from sandpool.controlplane.objects.options import DeleteOptions, ListQuery
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import Conflict, Forbidden, Invalid, NotFound
-from sandpool.local.objects.collection import delete_each
-from sandpool.local.objects.options import DeleteOptions, ListQuery
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision, Uid
 from support.local_objects import Bench, claim, config_map, pod, read, sandbox

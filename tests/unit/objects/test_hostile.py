@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.admission import causes
+from sandpool.controlplane.admission.causes import MOST_TOLD
+from sandpool.controlplane.objects.document import MAX_BYTES
+from sandpool.controlplane.objects.options import WriteOptions
+from sandpool.controlplane.objects.recent import Recent
 from sandpool.kube.api import Propagation
 from sandpool.kube.errors import ApiError, BadRequest, Invalid
-from sandpool.local.admission import causes
-from sandpool.local.admission.causes import MOST_TOLD
-from sandpool.local.objects.document import MAX_BYTES
-from sandpool.local.objects.options import WriteOptions
-from sandpool.local.objects.recent import Recent
 from sandpool.model import codec, kinds
 from sandpool.model.resource import Resource
 from support.local_objects import Bench, config_map, pod, read, sandbox

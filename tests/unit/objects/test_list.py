@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandpool.controlplane.objects.options import Listed, ListQuery
+from sandpool.controlplane.objects.refusals import TokenExpired
+from sandpool.controlplane.store.history import Remember
 from sandpool.kube.errors import BadRequest, Gone, Invalid, ServerTimeout
-from sandpool.local.objects.options import Listed, ListQuery
-from sandpool.local.objects.refusals import TokenExpired
-from sandpool.local.store.history import Remember
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision
 from support.local_objects import Bench, bench, config_map, pod, read

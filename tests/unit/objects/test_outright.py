@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.objects.keys import key_of
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import AlreadyExists, Invalid, TooManyRequests, Unavailable
 from sandpool.kube.outright import Busy
-from sandpool.local.objects.keys import key_of
-from sandpool.local.objects.objects import Objects
-from sandpool.local.store.store import Store
 from sandpool.model import kinds
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.metadata import Key, Revision

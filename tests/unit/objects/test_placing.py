@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.objects.options import WriteOptions
 from sandpool.kube.errors import Forbidden
-from sandpool.local.objects.options import WriteOptions
 from sandpool.model import kinds, times
 from sandpool.model.binding import NODE_LEASES, TAKES_PODS
 from support.local_objects import Bench, read

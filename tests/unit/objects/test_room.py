@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.controlplane.objects.options import WriteOptions
 from sandpool.kube.errors import InsufficientStorage
-from sandpool.local.objects.options import WriteOptions
 from sandpool.model import kinds
 from sandpool.model.patches import merge_patch
 from support.local_objects import Bench, config_map, pod

@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.objects.uids import NewUids, uid_of
+from sandpool.controlplane.objects.uids import NewUids, uid_of
 
 
 @given(st.binary(min_size=16, max_size=16))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sandpool.controlplane.objects.change import differs
 from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound
-from sandpool.local.objects.change import differs
 from sandpool.model import kinds
 from support.local_objects import Bench, claim, config_map, pod, sandbox
 

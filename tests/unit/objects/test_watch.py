@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandpool.controlplane.objects.objects import RawWatch
+from sandpool.controlplane.objects.options import WatchQuery
+from sandpool.controlplane.objects.watching import RawEvent
+from sandpool.controlplane.store.history import Remember
 from sandpool.kube.api import EventType
 from sandpool.kube.errors import Gone, ServerTimeout
-from sandpool.local.objects.objects import RawWatch
-from sandpool.local.objects.options import WatchQuery
-from sandpool.local.objects.watching import RawEvent
-from sandpool.local.store.history import Remember
 from sandpool.model import kinds
 from sandpool.model.metadata import Revision
 from support.local_objects import Bench, bench, config_map

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.loop.shares import OPERATOR
+from sandpool.base.shares import OPERATOR
 from sandpool.router.gate import GateOptions
 from sandpool.router.ports import Caller
 from sandpool.router.proof import Proof

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.sandbox import Sandbox
 from sandpool.router.lookup import Directory

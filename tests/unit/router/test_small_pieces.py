@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from sandpool.loop.portions import CARRIED, SMALLEST
+from sandpool.base.portions import CARRIED, SMALLEST
 from sandpool.router.body import Exact, plain
 from sandpool.router.carry import carry
 from sandpool.router.line import Line

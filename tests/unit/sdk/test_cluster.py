@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.secret import Secret
 from sandpool.kube.config import Cluster as ApiServer
 from sandpool.kube.config import Exec, InteractiveMode, Pem, User
 from sandpool.kube.errors import (
@@ -25,7 +26,6 @@ from sandpool.kube.errors import (
     Unreadable,
     Untrusted,
 )
-from sandpool.kube.secret import Secret
 from sandpool.sdk._async.cluster import Cluster
 from sandpool.sdk._sync.cluster import Cluster as BlockingCluster
 from sandpool.sdk.config import Resolved

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sandpool.kube.errors import ConfigError
-from sandpool.kube.nearby import Running
+from sandpool.kube.local_discovery import Running
 from sandpool.sdk._sync.connection import Connection
 from sandpool.sdk.config import Config, resolve
 from sandpool.sdk.errors import NotConfigured

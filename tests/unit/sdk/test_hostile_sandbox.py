@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.kube.errors import SandpoolError
+from sandpool.base.errors import SandpoolError
 from sandpool.sdk._sync import transport
 from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.files import Files

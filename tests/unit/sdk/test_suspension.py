@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.assembly.first_pool import template_body
+from sandpool.install.first_pool import template_body
 from sandpool.sdk.suspension import kept_paths, outlook
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.local.store.checkpoint import Turns
+from sandpool.controlplane.store.checkpoint import Turns
 
 
 def commit(turns: Turns) -> None:

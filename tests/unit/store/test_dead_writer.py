@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.assembly.memory import caused_by_memory
-from sandpool.local.store.errors import StoreFailed
-from sandpool.local.store.log import Commit
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import Store
+from sandpool.controlplane.memory_pressure import caused_by_memory
+from sandpool.controlplane.store.errors import StoreFailed
+from sandpool.controlplane.store.log import Commit
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION
 
 

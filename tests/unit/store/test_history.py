@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from sandpool.local.store.errors import Ahead, StoreClosed
-from sandpool.local.store.history import EACH, History, Remember
-from sandpool.local.store.record import Change, Compacted, Record
+from sandpool.controlplane.store.errors import Ahead, StoreClosed
+from sandpool.controlplane.store.history import EACH, History, Remember
+from sandpool.controlplane.store.record import Change, Compacted, Record
 from sandpool.model.metadata import NO_REVISION, Revision
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store.marker import (
+from sandpool.controlplane.store.marker import (
     DamagedMarker,
     Mark,
     Marker,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.store.log import Loaded
-from sandpool.local.store.record import Record
-from sandpool.local.store.state import State, bucket_of, check_key, check_prefix
+from sandpool.controlplane.store.log import Loaded
+from sandpool.controlplane.store.record import Record
+from sandpool.controlplane.store.state import State, bucket_of, check_key, check_prefix
 from sandpool.model.metadata import Revision
 
 names = st.text("ab-.é", min_size=1, max_size=3)

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from sandpool.local.store.errors import Ahead, StoreClosed, StoreFailed
-from sandpool.local.store.log import Commit
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.port import Store as Port
-from sandpool.local.store.record import Compacted, Record, Stale
-from sandpool.local.store.store import NullObserver, Store
+from sandpool.controlplane.store.errors import Ahead, StoreClosed, StoreFailed
+from sandpool.controlplane.store.log import Commit
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.port import Store as Port
+from sandpool.controlplane.store.record import Compacted, Record, Stale
+from sandpool.controlplane.store.store import NullObserver, Store
 from sandpool.model.metadata import NO_REVISION, Revision
 from support.store_logs import HeldLog
 
@@ -250,7 +250,7 @@ async def test_commits_are_observed() -> None:
 
 
 async def test_old_snapshots_are_compacted() -> None:
-    from sandpool.local.store.history import Remember
+    from sandpool.controlplane.store.history import Remember
 
     store = await Store.open(MemoryLog(), remember=Remember(changes=4))
     revision = NO_REVISION

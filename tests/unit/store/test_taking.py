@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from sandpool.local.store.history import LARGEST_TAKEN, MOST_TAKEN
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
+from sandpool.controlplane.store.history import LARGEST_TAKEN, MOST_TAKEN
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.model.metadata import NO_REVISION
 
 

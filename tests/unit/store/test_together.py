@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.store.errors import StoreClosed, StoreFailed
-from sandpool.local.store.log import Commit, Log
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.port import Store as Port
-from sandpool.local.store.record import Record, Stale
-from sandpool.local.store.sqlite_log import SqliteLog
-from sandpool.local.store.store import NullObserver, Store
+from sandpool.controlplane.store.errors import StoreClosed, StoreFailed
+from sandpool.controlplane.store.log import Commit, Log
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.port import Store as Port
+from sandpool.controlplane.store.record import Record, Stale
+from sandpool.controlplane.store.sqlite_log import SqliteLog
+from sandpool.controlplane.store.store import NullObserver, Store
 from sandpool.model.metadata import NO_REVISION, Revision
 from support.store_logs import HeldLog
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from sandpool.loop.shares import OPERATOR, Shares
+from sandpool.base.shares import OPERATOR, Shares
 from sandpool.telemetry.families import POOL_HITS, POOL_READY
 from sandpool.telemetry.metrics import READY, Metrics
 from sandpool.telemetry.trace import NullTracer
@@ -86,7 +86,7 @@ def test_values_that_are_kept_elsewhere_are_read_at_each_scrape() -> None:
 
 def test_logs_stories_and_traces_do_not_import_the_metrics_library() -> None:
     code = (
-        "import sys, sandpool.telemetry, sandpool.telemetry.log, sandpool.telemetry.story, sandpool.telemetry.trace;"
+        "import sys, sandpool.telemetry, sandpool.telemetry.log, sandpool.telemetry.reconcile_history, sandpool.telemetry.trace;"
         "sys.exit('prometheus_client' in sys.modules or 'asyncio' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sandpool.telemetry.story import EACH, MOST_NOTES, Entry, Story, note, noting
+from sandpool.telemetry.reconcile_history import EACH, MOST_NOTES, Entry, Story, note, noting
 
 
 def an_entry(rid: str) -> Entry:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.errors import NodeError
-from sandpool.local.volumes.memory import candidates, memory_folder
-from sandpool.local.volumes.names import checked, folder_name, parts, usable
+from sandpool.base.errors import NodeError
+from sandpool.node.volumes.memory import candidates, memory_folder
+from sandpool.node.volumes.names import checked, folder_name, parts, usable
 
 
 @given(st.text(alphabet="ab./\0é\ud800", max_size=12))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.cluster import Cluster, connected
 from sandpool.cli.cluster_flags import ClusterFlags, Timeout, pairs, timeout_of
 from sandpool.cli.completing import pools
@@ -17,7 +18,6 @@ from sandpool.cli.exits import USAGE, Exit
 from sandpool.cli.failures import told
 from sandpool.cli.inside.stopping import stoppable
 from sandpool.cli.output.formats import Format, format_of, one
-from sandpool.kube.errors import SandpoolError
 from sandpool.model.kinds import CLAIMS
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.cluster import connected
 from sandpool.cli.cluster_flags import ClusterFlags
 from sandpool.cli.completing import claims
@@ -15,7 +16,6 @@ from sandpool.cli.exits import NOT_EXECUTABLE, NOT_THERE, OURS, SIGNALLED, USAGE
 from sandpool.cli.failures import told
 from sandpool.cli.inside.options import CommandFlags, Running
 from sandpool.cli.inside.reach import plane_of
-from sandpool.kube.errors import SandpoolError
 
 Name = Annotated[str, Parameter(completer=claims, help="A claim, or sandbox/NAME.")]
 SHELL = ("/bin/sh", "-c", 'exec "$(command -v bash || echo sh)" -l')

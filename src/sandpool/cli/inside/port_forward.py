@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sandpool.base.errors import SandpoolError
 from sandpool.cli.cluster import Cluster, connected
 from sandpool.cli.cluster_flags import ClusterFlags
 from sandpool.cli.completing import claims
@@ -21,7 +22,7 @@ from sandpool.cli.exits import FAILED, USAGE, Exit
 from sandpool.cli.failures import told
 from sandpool.cli.inside.places import Forward, forward
 from sandpool.cli.inside.reach import plane_of
-from sandpool.kube.errors import SandpoolError, Unreachable
+from sandpool.kube.errors import Unreachable
 from sandpool.wire.paths import PORTS, TCP_UPGRADE
 
 if TYPE_CHECKING:

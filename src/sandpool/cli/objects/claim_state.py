@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sandpool.local.apiserver.tables.age import human, since
+from sandpool.controlplane.apiserver.tables.age import human, since
 from sandpool.sdk.claims import SandboxInfo, info_of
 
 Json = dict[str, Any]

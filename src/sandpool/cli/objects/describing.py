@@ -10,7 +10,7 @@ from sandpool.cli.kinds import Kind, word
 from sandpool.cli.objects.advice import advice
 from sandpool.cli.objects.waiting import condition_list
 from sandpool.cli.output.table import Table, plain
-from sandpool.local.apiserver.tables.age import since
+from sandpool.controlplane.apiserver.tables.age import since
 
 Json = dict[str, Any]
 

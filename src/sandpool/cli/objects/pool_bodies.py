@@ -13,7 +13,7 @@ def pool_body(name: str, template: str, replicas: int) -> Json:
 
 def template_body(name: str, image: str, command: tuple[str, ...] = ()) -> Json:
     """As hardened as the template that a local cluster begins with: it is that one, with another image and perhaps another command."""
-    from sandpool.assembly.first_pool import template_body as first_template
+    from sandpool.install.first_pool import template_body as first_template
 
     body = first_template()
     body["metadata"]["name"] = name

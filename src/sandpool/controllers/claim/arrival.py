@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.claim.age import claimant, noted
@@ -17,7 +18,6 @@ from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.plan import next_step
 from sandpool.controllers.claim.steps import Ask, Race, Step
 from sandpool.controllers.claim.view import bound_name
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.queue import Priority
 from sandpool.model.claim import SandboxClaim

@@ -1,6 +1,6 @@
 """How many claims wait for a sandbox, and whether one more may. Beyond a bound a server says when to come back (429).
 
-Claims are counted as the cache shows them, and share one total by namespace as stored objects do: see loop/shares.py. Whoever is turned away is
+Claims are counted as the cache shows them, and share one total by namespace as stored objects do: see base/shares.py. Whoever is turned away is
 told when a place is expected to be free for it, after all those that were turned away before: they come back apart, and none too early.
 
 Taking claims in is work, too, for the same event loop that makes their members. Once many wait for a pool, its new ones are taken in as fast as others are served: the
@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from sandpool.base.shares import Shares
 from sandpool.controllers.assigner.forecast import Outlook
 from sandpool.kube.outright import Busy
 from sandpool.loop.cache import Cache
-from sandpool.loop.shares import Shares
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import find
 from sandpool.model.metadata import Uid

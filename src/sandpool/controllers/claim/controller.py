@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.cause import Cause
 from sandpool.controllers.assigner.facts import Woken
@@ -24,7 +25,6 @@ from sandpool.controllers.claim.steps import Ask, Bind, Hold, Look, Race, Refuse
 from sandpool.controllers.claim.triggers import Triggers
 from sandpool.controllers.claim.work import Work
 from sandpool.kube.errors import Conflict
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.outcome import Done
@@ -35,7 +35,7 @@ from sandpool.model.conditions import is_true
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.reasons import Type
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.reconcile_history import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 __all__ = ["Caches", "ClaimController"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.claim.news import end_news
 from sandpool.controllers.claim.publish import Publisher
 from sandpool.controllers.claim.status import ended
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.kube.api import Preconditions, Propagation
 from sandpool.kube.errors import NotFound
-from sandpool.loop.clock import Clock
 from sandpool.loop.events import Events
 from sandpool.loop.outcome import Done
 from sandpool.loop.writes import Writes

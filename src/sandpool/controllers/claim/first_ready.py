@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.observe import Observer
@@ -18,7 +19,6 @@ from sandpool.controllers.claim.options import Options
 from sandpool.controllers.claim.publish import Publisher
 from sandpool.controllers.claim.view import bound_name
 from sandpool.kube.lanes import Lane, lane_of
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.queue import Priority
 from sandpool.loop.rush import Rush

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Member, Woken
 from sandpool.controllers.claim import settle
@@ -25,7 +26,6 @@ from sandpool.controllers.claim.status import is_shown
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.kube.lanes import finishing
-from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim
@@ -33,7 +33,7 @@ from sandpool.model.kinds import CLAIMS, SANDBOXES
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import Patch
 from sandpool.model.sandbox import Sandbox
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 T = TypeVar("T")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.claim.annotations import annotations_patch
 from sandpool.controllers.claim.expire import delete_sandboxes
 from sandpool.controllers.claim.handover import Handover
@@ -13,8 +15,7 @@ from sandpool.controllers.claim.status import as_of_before, forwarded, same
 from sandpool.controllers.claim.upkeep import upkeep
 from sandpool.controllers.claim.view import ClaimView, bound_name
 from sandpool.controllers.claim.waiting import Slots
-from sandpool.kube.errors import Conflict, NotFound, SandpoolError, TooManyRequests
-from sandpool.loop.clock import Clock
+from sandpool.kube.errors import Conflict, NotFound, TooManyRequests
 from sandpool.loop.errors import Terminal
 from sandpool.loop.outcome import Done
 from sandpool.loop.writes import Writes

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member
 from sandpool.controllers.assigner.forecast import Outlook
@@ -27,7 +28,6 @@ from sandpool.controllers.claim.steps import Ask, said
 from sandpool.controllers.claim.transfer import transfer
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.kube.outright import Busy, Grant
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.errors import Terminal
 from sandpool.loop.events import Events

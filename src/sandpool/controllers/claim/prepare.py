@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from sandpool.base.backoff import Backoff
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.api import Api
-from sandpool.kube.errors import Gone, SandpoolError
-from sandpool.loop.backoff import Backoff
+from sandpool.kube.errors import Gone
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Object, Revision
 from sandpool.telemetry.log import logger
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.claim.memory import Memory
 from sandpool.controllers.claim.status import is_shown, same, status_patch
 from sandpool.controllers.claim.view import bound_name
-from sandpool.kube.errors import Conflict, Forbidden, Invalid, NotFound, SandpoolError
+from sandpool.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from sandpool.loop.writes import Writes
 from sandpool.model.claim import SandboxClaim, SandboxClaimStatus
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.patches import Patch
 from sandpool.telemetry.log import logger
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 log = logger(__name__)
 

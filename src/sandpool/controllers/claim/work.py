@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from sandpool.base.clock import Clock
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.cause import Cause, cause_of
 from sandpool.controllers.assigner.facts import Cold, Member, Take, Wait, Why, Woken
@@ -41,9 +43,8 @@ from sandpool.controllers.claim.steps import (
 )
 from sandpool.controllers.claim.view import ClaimView
 from sandpool.controllers.claim.waiting import Slots, waiting_text
-from sandpool.kube.errors import ApiError, Conflict, NotFound, SandpoolError, TooManyRequests
+from sandpool.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
 from sandpool.kube.lanes import Lane, lane_of
-from sandpool.loop.clock import Clock
 from sandpool.loop.errors import Terminal
 from sandpool.loop.events import Events
 from sandpool.loop.outcome import Done
@@ -58,7 +59,7 @@ from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Reason, Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.telemetry.log import logger
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 log = logger(__name__)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.staleness import Staleness
@@ -23,7 +24,7 @@ from sandpool.controllers.pool.outcome import Outcome
 from sandpool.controllers.pool.plan import Plan
 from sandpool.controllers.pool.removal import Remover
 from sandpool.controllers.pool.view import PoolView
-from sandpool.kube.errors import NotFound, SandpoolError
+from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
 from sandpool.loop.writes import Writes
 from sandpool.model.kinds import SANDBOXES
@@ -31,7 +32,7 @@ from sandpool.model.metadata import Key, Uid
 from sandpool.model.patches import merge_patch
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 
 class Hands:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.assigner.staleness import Staleness
@@ -20,7 +21,6 @@ from sandpool.controllers.pool.status import Haste, haste, status_of, status_pat
 from sandpool.controllers.pool.triggers import Triggers
 from sandpool.controllers.pool.view import PoolView
 from sandpool.kube.errors import Invalid, NotFound
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.outcome import Done
@@ -29,7 +29,7 @@ from sandpool.model.kinds import POOLS
 from sandpool.model.metadata import Key
 from sandpool.model.pool import SandboxWarmPool, SandboxWarmPoolStatus
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.reconcile_history import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 __all__ = ["NAME", "Caches", "PoolController"]

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.pool.batches import run
 from sandpool.controllers.pool.body import blank_member, member_name, named
 from sandpool.controllers.pool.memory import Memory
 from sandpool.controllers.pool.options import Options
 from sandpool.controllers.pool.outcome import Outcome, uncertain
 from sandpool.controllers.pool.view import PoolView
-from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, SandpoolError, TooManyRequests
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from sandpool.loop.cache import Cache
 from sandpool.loop.writes import Writes
 from sandpool.model.container_defaults import ContainerDefaults
@@ -25,7 +26,7 @@ from sandpool.model.kinds import SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 Current = Callable[[], bool]
 """Whether pool and template still are what the decision was made on."""

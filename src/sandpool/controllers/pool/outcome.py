@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandpool.kube.errors import ApiError, InsufficientStorage, Refused, SandpoolError, Unreachable
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import ApiError, InsufficientStorage, Refused, Unreachable
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Woken
 from sandpool.controllers.pool.memory import Memory
@@ -16,14 +17,14 @@ from sandpool.controllers.pool.outcome import Outcome, uncertain
 from sandpool.controllers.pool.plan import Removal, Why
 from sandpool.controllers.pool.view import Orphan
 from sandpool.kube.api import Preconditions
-from sandpool.kube.errors import Conflict, NotFound, SandpoolError
+from sandpool.kube.errors import Conflict, NotFound
 from sandpool.loop.cache import Cache
 from sandpool.loop.writes import Writes
 from sandpool.model.kinds import SANDBOXES
 from sandpool.model.metadata import Key, Metadata, Uid
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.sandbox import Sandbox
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.pool.ledger import Ledger
 from sandpool.controllers.pool.member import Member
 from sandpool.controllers.pool.memory import Memory
@@ -12,7 +13,6 @@ from sandpool.controllers.pool.observe import Caches, Mark, orphan_of
 from sandpool.controllers.pool.options import Options
 from sandpool.controllers.pool.roster import Roster
 from sandpool.controllers.protection import policy_facts
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.index import Index
 from sandpool.loop.queue import Priority

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from sandpool.base.errors import SandpoolError
 from sandpool.controllers.sandbox.observe import Found
 from sandpool.controllers.sandbox.status import NO_TROUBLE, Trouble
 from sandpool.controllers.sandbox.steps import Change, Create, Delete, Plan, Step
 from sandpool.kube.api import Api
-from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, SandpoolError, TooManyRequests, Unreachable
+from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, TooManyRequests, Unreachable
 from sandpool.model.kinds import PODS
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 
 @dataclass(slots=True)

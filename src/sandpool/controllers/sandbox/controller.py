@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.sandbox.apply import Outcome, apply
 from sandpool.controllers.sandbox.memory import Memory, Notes
 from sandpool.controllers.sandbox.news import news
@@ -26,7 +27,6 @@ from sandpool.controllers.sandbox.steps import Plan, decided_on
 from sandpool.controllers.sandbox.triggers import Triggers
 from sandpool.controllers.sandbox.view import SandboxView, pooled
 from sandpool.kube.errors import NotFound
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.outcome import Done
@@ -35,7 +35,7 @@ from sandpool.model.kinds import SANDBOXES
 from sandpool.model.metadata import Key
 from sandpool.model.sandbox import SandboxStatus
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.reconcile_history import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 NAME = "sandbox"

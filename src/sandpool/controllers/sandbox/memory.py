@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandpool.loop.streak import Streak
+from sandpool.base.streak import Streak
 from sandpool.model.metadata import Key, Uid
 from sandpool.model.sandbox import SandboxStatus
 

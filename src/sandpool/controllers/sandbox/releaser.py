@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.observe import Observer
 from sandpool.controllers.sandbox.release import Ask, HeadStart, Wait, left_behind, next_step, only_claim
 from sandpool.controllers.sandbox.steps import Delete
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.outcome import Done
 from sandpool.loop.queue import Priority
@@ -18,7 +18,7 @@ from sandpool.loop.writes import Writes
 from sandpool.model.kinds import CLAIMS
 from sandpool.model.metadata import Key, OwnerReference
 from sandpool.model.sandbox import Sandbox
-from sandpool.telemetry.story import note
+from sandpool.telemetry.reconcile_history import note
 
 
 @dataclass(frozen=True, slots=True)

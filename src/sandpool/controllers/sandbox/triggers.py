@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from sandpool.base.clock import Clock
 from sandpool.controllers.sandbox.memory import Memory
 from sandpool.controllers.sandbox.observe import Observer
 from sandpool.controllers.sandbox.options import Options
@@ -19,7 +20,6 @@ from sandpool.controllers.sandbox.pod import metadata_delta
 from sandpool.controllers.sandbox.release import only_claim, releases
 from sandpool.controllers.sandbox.service import service_drift
 from sandpool.controllers.sandbox.view import Holding, holding, pooled
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller
 from sandpool.loop.queue import Priority
 from sandpool.model import labels as keys

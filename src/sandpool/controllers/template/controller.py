@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from sandpool.base.clock import Clock
+from sandpool.base.streak import Streak
 from sandpool.controllers.template.plan import (
     CreatePolicy,
     DeletePolicy,
@@ -19,12 +21,10 @@ from sandpool.controllers.template.plan import (
 from sandpool.controllers.template.policy import SUFFIX, Options, marked, policy_name
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, Kind, NullEvents
 from sandpool.loop.outcome import Done
 from sandpool.loop.queue import Priority
-from sandpool.loop.streak import Streak
 from sandpool.loop.writes import Writes
 from sandpool.model import labels
 from sandpool.model.core import NetworkPolicy
@@ -36,7 +36,7 @@ from sandpool.model.pod import Pod
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.template import SandboxTemplate
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story, note
+from sandpool.telemetry.reconcile_history import Story, note
 from sandpool.telemetry.trace import NullTracer, Tracer
 
 NAME = "template"

@@ -10,7 +10,8 @@ import time
 from dataclasses import replace
 from urllib.parse import quote
 
-from sandpool.kube.errors import NotFound, SandpoolError, Unreachable
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import NotFound, Unreachable
 from sandpool.sdk._async.cluster import Cluster, Object
 from sandpool.sdk._async.data_plane import DataPlane
 from sandpool.sdk._async.transport import sleep

@@ -11,6 +11,7 @@ import os
 import time
 from dataclasses import dataclass
 
+from sandpool.base.errors import SandpoolError
 from sandpool.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -18,7 +19,6 @@ from sandpool.kube.errors import (
     Forbidden,
     NotFound,
     Refused,
-    SandpoolError,
     TooManyRequests,
     Unauthorized,
     Unreachable,

@@ -12,7 +12,8 @@ import time
 from dataclasses import replace
 from urllib.parse import quote
 
-from sandpool.kube.errors import NotFound, SandpoolError, Unreachable
+from sandpool.base.errors import SandpoolError
+from sandpool.kube.errors import NotFound, Unreachable
 from sandpool.sdk._sync.cluster import Cluster, Object
 from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.transport import sleep

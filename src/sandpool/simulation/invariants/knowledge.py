@@ -20,7 +20,7 @@ from sandpool.model.sandbox import Sandbox
 from sandpool.simulation.authorship import Author
 
 if TYPE_CHECKING:
-    from sandpool.assembly.controllers import Caches
+    from sandpool.app.controllers import Caches
     from sandpool.simulation.leader import Leader
 
 

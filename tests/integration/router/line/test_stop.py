@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
 from sandpool.router.options import RouterOptions
 from sandpool.router.server import RouterServer
 from sandpool.router.values import Peer

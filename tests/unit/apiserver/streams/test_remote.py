@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from sandpool.local.apiserver.streams import status
-from sandpool.local.apiserver.streams.inbox import Inbox
-from sandpool.local.apiserver.streams.remote import MOST_SIZE, newest_size
+from sandpool.controlplane.apiserver.streams import status
+from sandpool.controlplane.apiserver.streams.inbox import Inbox
+from sandpool.controlplane.apiserver.streams.remote import MOST_SIZE, newest_size
 
 
 @pytest.mark.parametrize(

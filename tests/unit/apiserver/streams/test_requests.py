@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from sandpool.local.apiserver.request import parse_query
-from sandpool.local.apiserver.streams import pod as pods
-from sandpool.local.apiserver.streams.options import CommandOptions, command_options, log_options, ports
-from sandpool.local.apiserver.streams.upgrade import (
+from sandpool.controlplane.apiserver.request import parse_query
+from sandpool.controlplane.apiserver.streams import pod as pods
+from sandpool.controlplane.apiserver.streams.options import CommandOptions, command_options, log_options, ports
+from sandpool.controlplane.apiserver.streams.upgrade import (
     COMMAND_SOCKETS,
     COMMAND_STREAMS,
     UpgradeRequired,
@@ -21,6 +20,7 @@ from sandpool.local.apiserver.streams.upgrade import (
     accept_key,
     wanted,
 )
+from sandpool.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.apiserver.streams.spdy.headers import (
+from sandpool.controlplane.apiserver.streams.spdy.headers import (
     DICTIONARY,
     MOST_BYTES,
     MOST_HEADERS,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.apiserver.streams.spdy import session as spdy
-from sandpool.local.apiserver.streams.spdy.frames import (
+from sandpool.controlplane.apiserver.streams.spdy import session as spdy
+from sandpool.controlplane.apiserver.streams.spdy.frames import (
     MOST_CONTROL,
     Broken,
     Control,
@@ -25,8 +25,8 @@ from sandpool.local.apiserver.streams.spdy.frames import (
     data_frame,
     number,
 )
-from sandpool.local.apiserver.streams.spdy.headers import HeaderReader
-from sandpool.local.apiserver.streams.spdy.session import WINDOW, Session
+from sandpool.controlplane.apiserver.streams.spdy.headers import HeaderReader
+from sandpool.controlplane.apiserver.streams.spdy.session import WINDOW, Session
 from support.spdy_client import Words
 
 

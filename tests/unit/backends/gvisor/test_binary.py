@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.gvisor.binary import ask, find, judge, release
-from sandpool.local.backends.gvisor.runtime import GvisorRuntime
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.runtimes.gvisor.binary import ask, find, judge, release
+from sandpool.node.runtimes.gvisor.runtime import GvisorRuntime
 
 HERE = Path("/opt/runsc")
 

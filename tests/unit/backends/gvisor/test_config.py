@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.gvisor import orders
-from sandpool.local.backends.gvisor.config import (
+from sandpool.base.errors import NodeError
+from sandpool.node.images.image import RootFs
+from sandpool.node.runtimes.contract import ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio, User
+from sandpool.node.runtimes.gvisor import orders
+from sandpool.node.runtimes.gvisor.config import (
     OVERHEAD_BYTES,
     around,
     check,
@@ -17,9 +20,6 @@ from sandpool.local.backends.gvisor.config import (
     rlimits,
     sandbox_config,
 )
-from sandpool.local.backends.runtime import ContainerPlan, ExecPlan, Limits, Mount, SandboxPlan, Stdio, User
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import RootFs
 
 SANDBOX = SandboxPlan("uid", "h" * 80, Path("/pods/uid"), Limits(files=50))
 PLAN = ContainerPlan(

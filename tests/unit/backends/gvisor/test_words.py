@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from sandpool.local.backends.gvisor.container import as_ended, eldest, exit_status, family
-from sandpool.local.backends.gvisor.forked.words import explain, last_words, not_connected, refusal
-from sandpool.local.backends.gvisor.probing import judge, told
-from sandpool.local.backends.gvisor.sandbox import lost_by, used_memory
-from sandpool.local.backends.runtime import Ended
+from sandpool.node.runtimes.contract import Ended
+from sandpool.node.runtimes.gvisor.container import as_ended, eldest, exit_status, family
+from sandpool.node.runtimes.gvisor.forked.words import explain, last_words, not_connected, refusal
+from sandpool.node.runtimes.gvisor.probing import judge, told
+from sandpool.node.runtimes.gvisor.sandbox import lost_by, used_memory
 
 
 def log(message: str) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces import cgroups
-from sandpool.local.backends.namespaces.group_readings import Groups
-from sandpool.local.backends.namespaces.hierarchies import Place, locate, parse_membership, parse_mounts
-from sandpool.local.backends.runtime import Bandwidth, Limits
+from sandpool.node.runtimes.contract import Bandwidth, Limits
+from sandpool.node.runtimes.namespaces import cgroups
+from sandpool.node.runtimes.namespaces.group_readings import Groups
+from sandpool.node.runtimes.namespaces.hierarchies import Place, locate, parse_membership, parse_mounts
 
 HYBRID = """
 24 1 0:22 / /proc rw - proc proc rw

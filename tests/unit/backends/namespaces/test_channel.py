@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
-from sandpool.local.backends.namespaces.channel import MOST_QUEUED, Channel
-from sandpool.local.backends.namespaces.forked import frames
-from sandpool.local.backends.namespaces.forked.frames import Message, Refused
+from sandpool.node.runtimes.namespaces.channel import MOST_QUEUED, Channel
+from sandpool.node.runtimes.namespaces.forked import frames
+from sandpool.node.runtimes.namespaces.forked.frames import Message, Refused
 
 
 class Heard:

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import confine
+from sandpool.node.runtimes.namespaces.forked import confine
 
 
 @pytest.mark.parametrize(("may_raise", "core"), [(True, 1), (False, 0)])

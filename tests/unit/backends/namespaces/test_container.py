@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandpool.local.backends.namespaces import container as container_module
-from sandpool.local.backends.namespaces.container import Lost, NamespaceContainer
-from sandpool.local.backends.namespaces.forked import frames
-from sandpool.local.errors import NodeError
+from sandpool.base.errors import NodeError
+from sandpool.node.runtimes.namespaces import container as container_module
+from sandpool.node.runtimes.namespaces.container import Lost, NamespaceContainer
+from sandpool.node.runtimes.namespaces.forked import frames
 
 
 @contextmanager

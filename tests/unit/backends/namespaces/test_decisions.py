@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces import orders, probing
-from sandpool.local.backends.namespaces.container import as_ended
-from sandpool.local.backends.namespaces.forked import processes, shares, spawn
-from sandpool.local.backends.namespaces.forked.frames import Refused
-from sandpool.local.backends.namespaces.forked.identity import decide
-from sandpool.local.backends.namespaces.runtime import counts_processes
-from sandpool.local.backends.runtime import Ended, Limits
+from sandpool.node.runtimes.contract import Ended, Limits
+from sandpool.node.runtimes.namespaces import orders, probing
+from sandpool.node.runtimes.namespaces.container import as_ended
+from sandpool.node.runtimes.namespaces.forked import processes, shares, spawn
+from sandpool.node.runtimes.namespaces.forked.frames import Refused
+from sandpool.node.runtimes.namespaces.forked.identity import decide
+from sandpool.node.runtimes.namespaces.runtime import counts_processes
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nbroken\nalice:x:1000:1001::/home/alice:/bin/sh\nodd:x:abc:1::/:\nno:x:5:6::relative:\n"
 GROUP = "root:x:0:\nstaff:x:50:alice,bob\nbig:x:99999999:alice\nwheel:x:10:alice\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces import disk_bandwidth
+from sandpool.node.runtimes.namespaces import disk_bandwidth
 
 
 def block(folder: Path, number: str, scheduler: str, part: str = "") -> Path:

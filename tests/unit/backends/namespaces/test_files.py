@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import older, owners, removal, targets
-from sandpool.local.backends.namespaces.forked.frames import Refused
-from sandpool.local.backends.namespaces.host import copy_public, make_skeleton
-from sandpool.local.descriptors import discard
-from sandpool.local.volumes.folders import opened
+from sandpool.node.openat import discard
+from sandpool.node.runtimes.namespaces.forked import older, owners, removal, targets
+from sandpool.node.runtimes.namespaces.forked.frames import Refused
+from sandpool.node.runtimes.namespaces.host import copy_public, make_skeleton
+from sandpool.node.volumes.folders import opened
 
 ME = (os.geteuid(), os.getegid())
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked.filter import (
+from sandpool.node.runtimes.namespaces.forked.filter import (
     ALLOW,
     AND,
     ERROR,
@@ -20,7 +20,7 @@ from sandpool.local.backends.namespaces.forked.filter import (
     assemble,
     instructions,
 )
-from sandpool.local.backends.namespaces.forked.syscalls import ABSENT, FORBIDDEN, JUDGED, Architecture, architecture
+from sandpool.node.runtimes.namespaces.forked.syscalls import ABSENT, FORBIDDEN, JUDGED, Architecture, architecture
 
 MACHINES = {"x86_64": 0, "aarch64": 1}
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import frames
-from sandpool.local.backends.namespaces.forked.frames import Malformed, Refused
+from sandpool.node.runtimes.namespaces.forked import frames
+from sandpool.node.runtimes.namespaces.forked.frames import Malformed, Refused
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import identity, kernel
-from sandpool.local.backends.namespaces.forked.namespaces import write_maps
-from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
-from sandpool.local.backends.namespaces.forked.targets import read_small
+from sandpool.node.runtimes.namespaces.forked import identity, kernel
+from sandpool.node.runtimes.namespaces.forked.namespaces import write_maps
+from sandpool.node.runtimes.namespaces.forked.owners import EACH, FIRST
+from sandpool.node.runtimes.namespaces.forked.targets import read_small
 
 SECRET = "0:x:0:0::/secret"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandpool.local.backends.namespaces import machine_numbers
-from sandpool.local.backends.namespaces.nursery import FOR_ALL, for_all_sandboxes
+from sandpool.node.runtimes.namespaces import machine_numbers
+from sandpool.node.runtimes.namespaces.runtime_host import FOR_ALL, for_all_sandboxes
 
 
 def settings(folder: Path, **values: str) -> Path:

@@ -6,7 +6,7 @@ import os
 import resource
 from pathlib import Path
 
-from sandpool.local.backends.namespaces.forked.measure import DEEPEST, TOO_DEEP, measure
+from sandpool.node.runtimes.namespaces.forked.measure import DEEPEST, TOO_DEEP, measure
 
 KIB = 1024
 

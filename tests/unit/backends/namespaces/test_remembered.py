@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.base import Probe
-from sandpool.local.backends.namespaces.group_journal import GroupJournal, ours
-from sandpool.local.backends.namespaces.remembered import facts_of_this_machine, fingerprint, recall, remember
+from sandpool.node.backend import Probe
+from sandpool.node.runtimes.namespaces.group_journal import GroupJournal, ours
+from sandpool.node.runtimes.namespaces.remembered import facts_of_this_machine, fingerprint, recall, remember
 
 WENT_WELL = Probe(True, "", "this machine does not enforce: landlock", frozenset({"network", "seccomp"}))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandpool.local.backends.namespaces.forked.owners import EACH, FIRST
-from sandpool.local.backends.namespaces.slots import COUNT, Slots
+from sandpool.node.runtimes.namespaces.forked.owners import EACH, FIRST
+from sandpool.node.runtimes.namespaces.slots import COUNT, Slots
 
 
 def test_no_two_sandboxes_have_the_same_ids() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces.forked import kernel, sources
-from sandpool.local.backends.namespaces.forked.frames import Refused
-from sandpool.local.backends.namespaces.orders import mount
-from sandpool.local.backends.runtime import Mount
+from sandpool.node.runtimes.contract import Mount
+from sandpool.node.runtimes.namespaces.forked import kernel, sources
+from sandpool.node.runtimes.namespaces.forked.frames import Refused
+from sandpool.node.runtimes.namespaces.orders import mount
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.namespaces import cgroups
-from sandpool.local.backends.namespaces.group_readings import Groups
-from sandpool.local.backends.namespaces.hierarchies import Place
-from sandpool.local.backends.namespaces.tenant_accounts import (
+from sandpool.node.runtimes.namespaces import cgroups
+from sandpool.node.runtimes.namespaces.group_readings import Groups
+from sandpool.node.runtimes.namespaces.hierarchies import Place
+from sandpool.node.runtimes.namespaces.tenant_accounts import (
     INTERVAL,
     LINGER,
     LONGEST,
@@ -24,7 +24,7 @@ from sandpool.local.backends.namespaces.tenant_accounts import (
     reclaim_step,
     writes,
 )
-from sandpool.local.backends.namespaces.tenant_groups import TenantGroup, unreclaimable
+from sandpool.node.runtimes.namespaces.tenant_groups import TenantGroup, unreclaimable
 
 MIB = 1 << 20
 GIB = 1 << 30

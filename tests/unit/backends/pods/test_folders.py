@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandpool.local.backends.pods.folders import Folders, last_words
-from sandpool.local.backends.pods.storage import log_sizes
 from sandpool.model.metadata import Uid
+from sandpool.node.pods.folders import Folders, last_words
+from sandpool.node.pods.storage import log_sizes
 
 
 def test_the_message_of_an_earlier_run_takes_no_disk_for_whoever_still_holds_it(tmp_path: Path) -> None:

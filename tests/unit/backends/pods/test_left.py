@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sandpool.local.backends.pods.folders import Folders
-from sandpool.local.backends.pods.left import Left
-from sandpool.local.backends.pods.threads import Threads
-from sandpool.loop.clock import SystemClock
+from sandpool.base.clock import SystemClock
+from sandpool.node.pods.folders import Folders
+from sandpool.node.pods.left import Left
+from sandpool.node.pods.threads import Threads
 from support.pod_parts import FolderVolumes
 
 

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from sandpool.local.backends.pods.life import (
+from sandpool.node.pods.life import (
     Ask,
     Begin,
     Make,
@@ -22,7 +22,7 @@ from sandpool.local.backends.pods.life import (
     troubled,
     waiting,
 )
-from sandpool.local.backends.pods.options import PodsOptions
+from sandpool.node.pods.options import PodsOptions
 
 NEW, RUNS = Part("a"), Part("a", Stage.RUNS)
 DONE, FAILED = Part("a", Stage.ENDED), Part("a", Stage.ENDED, code=1)

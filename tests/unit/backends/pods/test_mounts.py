@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.base import ContainerSpec, PodSecurityContext, VolumeMount
-from sandpool.local.backends.pods.mounts import mounts
-from sandpool.local.backends.runtime import Mount, User
-from sandpool.local.errors import NodeError
-from sandpool.local.volumes.spec import Volume
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import ContainerSpec, PodSecurityContext, VolumeMount
+from sandpool.node.pods.mounts import mounts
+from sandpool.node.runtimes.contract import Mount, User
+from sandpool.node.volumes.spec import Volume
 
 NOBODY = PodSecurityContext()
 

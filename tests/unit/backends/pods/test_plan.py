@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sandpool.local.backends.base import ContainerSpec, Workload, WorkloadSpec
-from sandpool.local.backends.pods.plan import container_plan
-from sandpool.local.images.image import Image, RootFs
 from sandpool.model.metadata import Key, Uid
+from sandpool.node.backend import ContainerSpec, Workload, WorkloadSpec
+from sandpool.node.images.image import Image, RootFs
+from sandpool.node.pods.plan import container_plan
 
 IMAGE = Image("host", "", RootFs(host=True))
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandpool.local.backends.base import (
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import (
     Capabilities,
     ContainerSpec,
     PodSecurityContext,
@@ -15,12 +16,11 @@ from sandpool.local.backends.base import (
     SecurityContext,
     WorkloadSpec,
 )
-from sandpool.local.backends.pods.ends import exit_of, start_exit, stop_signal
-from sandpool.local.backends.pods.limits import container_limits, pod_limits
-from sandpool.local.backends.pods.security import check_container, groups, user
-from sandpool.local.backends.runtime import Ended, Limits
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import ImageConfig
+from sandpool.node.images.image import ImageConfig
+from sandpool.node.pods.ends import exit_of, start_exit, stop_signal
+from sandpool.node.pods.limits import container_limits, pod_limits
+from sandpool.node.pods.security import check_container, groups, user
+from sandpool.node.runtimes.contract import Ended, Limits
 
 
 @pytest.mark.parametrize(

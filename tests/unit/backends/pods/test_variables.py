@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.local.backends.base import ContainerSpec
-from sandpool.local.backends.pods.variables import PATH, argv, environment, expand, hostname, proxies
-from sandpool.local.errors import NodeError
-from sandpool.local.images.image import ImageConfig
+from sandpool.base.errors import NodeError
+from sandpool.node.backend import ContainerSpec
+from sandpool.node.images.image import ImageConfig
+from sandpool.node.pods.variables import PATH, argv, environment, expand, hostname, proxies
 
 IMAGE = ImageConfig(entrypoint=("/entry",), cmd=("default",))
 

@@ -18,7 +18,7 @@ from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim.audit import KINDS
 from sandpool.controllers.claim.controller import Caches, ClaimController
 from sandpool.controllers.claim.options import Options
-from sandpool.controllers.measures.measures import Measures
+from sandpool.controllers.metrics.metrics import Measures
 from sandpool.kube.outright import Grant
 from sandpool.loop.cache import Cache
 from sandpool.loop.queue import Priority
@@ -34,7 +34,7 @@ from sandpool.model.patches import apply_json_patch
 from sandpool.model.sandbox import Sandbox
 from sandpool.model.times import micro
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.claim_parts import MEMBER_LABELS, POOL, a_claim, condition, member_body
 from support.heard_events import HeardEvents
 from support.manual_clock import START, ManualClock

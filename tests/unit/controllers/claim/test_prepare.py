@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sandpool.base.clock import LoopClock
 from sandpool.controllers.claim.prepare import catch_up, catch_up_at_last
 from sandpool.kube.errors import Gone, InternalError, Unreachable
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.model.core import ConfigMap
 from sandpool.model.kinds import CONFIG_MAPS
 from sandpool.model.metadata import Key

@@ -22,7 +22,7 @@ from sandpool.model.kinds import CLAIMS, NETWORK_POLICIES, NODES, POOLS, SANDBOX
 from sandpool.model.labels import SANDBOX_NAME
 from sandpool.model.metadata import Key
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.claim_parts import POOL, claim_body, condition, member_body
 from support.manual_clock import ManualClock
 

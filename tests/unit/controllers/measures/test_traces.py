@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.controllers.measures.traces import in_context
+from sandpool.controllers.metrics.traces import in_context
 from sandpool.loop.cache import Cache
 from sandpool.model import labels
 from sandpool.model.kinds import TEMPLATES

@@ -27,7 +27,7 @@ from sandpool.model.metadata import Key, Revision
 from sandpool.model.pod import Pod, PodSpec, PodStatus
 from sandpool.model.sandbox import SandboxStatus
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.manual_clock import ManualClock
 from unit.controllers.sandbox.views import (
     CLAIM,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from conformance.bodies import metadata, pod, sandbox, template
+from sandpool.base.clock import LoopClock
 from sandpool.controllers.template.controller import CONFLICT, Caches, TemplateController
 from sandpool.controllers.template.policy import Options, policy_body
 from sandpool.kube.errors import NotFound
 from sandpool.loop.cache import Cache
-from sandpool.loop.clock import LoopClock
 from sandpool.loop.events import EventRecorder
 from sandpool.loop.manager import Manager, Parts
 from sandpool.loop.reflector import Reflector
@@ -26,7 +26,7 @@ from sandpool.model.metadata import Key
 from sandpool.model.names import name_hash
 from sandpool.model.patches import merge_patch
 from sandpool.telemetry.metrics import Metrics
-from sandpool.telemetry.story import Story
+from sandpool.telemetry.reconcile_history import Story
 from support.flaky_api import FlakyApi
 from support.loop_cluster import START, a_cluster, half
 

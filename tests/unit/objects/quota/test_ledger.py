@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.clock import LoopClock
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.quota_status import QuotaStatus
+from sandpool.controlplane.store.errors import StoreFailed
+from sandpool.controlplane.store.memory_log import MemoryLog
+from sandpool.controlplane.store.store import Store
 from sandpool.kube.errors import Forbidden
-from sandpool.local.objects.objects import Objects
-from sandpool.local.quotas import QuotaStatus
-from sandpool.local.store.errors import StoreFailed
-from sandpool.local.store.memory_log import MemoryLog
-from sandpool.local.store.store import Store
-from sandpool.loop.clock import LoopClock
 from sandpool.model import kinds
 from support.local_objects import START, Bench, claim, config_map, pod, read, sandbox
 

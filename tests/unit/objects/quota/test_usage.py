@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.local.objects.quota.limits import Limits, beyond, excess, limits_of
-from sandpool.local.objects.quota.usage import Usage, names_used_by, unspecified, usage_of
+from sandpool.controlplane.objects.quota.limits import Limits, beyond, excess, limits_of
+from sandpool.controlplane.objects.quota.usage import Usage, names_used_by, unspecified, usage_of
 from sandpool.model import kinds
 from sandpool.model.core import ResourceQuotaSpec, ScopeRequirement
 from sandpool.model.quantities import parse

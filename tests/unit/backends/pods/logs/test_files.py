@@ -10,11 +10,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.backends.pods.logs import files
-from sandpool.local.backends.pods.logs.files import LogWriter
-from sandpool.local.backends.pods.logs.place import BLOCK, Place, advance, beginning, last_lines
-from sandpool.local.backends.pods.logs.reading import Text
-from sandpool.local.backends.pods.logs.record import LONGEST, encode, stamp, unfinished
+from sandpool.node.pods.logs import files
+from sandpool.node.pods.logs.files import LogWriter
+from sandpool.node.pods.logs.place import BLOCK, Place, advance, beginning, last_lines
+from sandpool.node.pods.logs.reading import Text
+from sandpool.node.pods.logs.record import LONGEST, encode, stamp, unfinished
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOON = stamp(START)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.local.backends.pods.logs.files import LogWriter
-from sandpool.local.backends.pods.logs.reading import Text, Wanted, read_log
-from sandpool.local.backends.pods.threads import Threads
+from sandpool.node.pods.logs.files import LogWriter
+from sandpool.node.pods.logs.reading import Text, Wanted, read_log
+from sandpool.node.pods.threads import Threads
 
 
 async def test_lines_are_taken_apart_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

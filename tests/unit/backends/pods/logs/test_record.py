@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.local.backends.pods.logs.reading import Text
-from sandpool.local.backends.pods.logs.record import HEAD, LONGEST, TIME, decode, encode, records, stamp, unfinished
+from sandpool.node.pods.logs.reading import Text
+from sandpool.node.pods.logs.record import HEAD, LONGEST, TIME, decode, encode, records, stamp, unfinished
 
 NOON = stamp(datetime(2026, 1, 1, 12, tzinfo=UTC))
 

@@ -1,0 +1,53 @@
+"""One request on its way through the server: what was asked, by whom, and how to read the rest of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sandpool.controlplane.apiserver.exchange import Exchange
+from sandpool.controlplane.apiserver.identity import User
+from sandpool.controlplane.apiserver.negotiate import Form, form_of, media_type
+from sandpool.controlplane.apiserver.request import Params, RequestInfo
+from sandpool.controlplane.apiserver.routes import Route
+from sandpool.model.resource import Resource
+
+
+class Call(msgspec.Struct, frozen=True):
+    info: RequestInfo
+    user: User
+    params: Params
+    exchange: Exchange
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """By name; of one that is repeated the last."""
+        return self.exchange.header
+
+    @property
+    def route(self) -> Route:
+        route = self.info.route
+        assert route is not None
+        return route
+
+    @property
+    def resource(self) -> Resource[Any]:
+        route = self.info.route
+        assert route is not None
+        return route.resource
+
+    @property
+    def namespace(self) -> str:
+        """Of the object asked for: none for kinds that have none, also where the path reads like one."""
+        route = self.info.route
+        assert route is not None
+        return self.info.namespace if route.resource.namespaced else ""
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.exchange.header.get(b"accept"))
+
+    @property
+    def media(self) -> str:
+        return media_type(self.exchange.header.get(b"content-type"))

@@ -1,0 +1,226 @@
+"""Events expire an hour after they were last reported, and sooner where they take too much room.
+
+All Events together have a bound in bytes: the store and its memory must not grow with the number of claims in an hour. Beyond it the
+namespace that holds most gives up its oldest ones, so that nobody's Events push out another tenant's.
+Level-triggered: what there is at the start is scheduled like what comes later, so nothing is kept but the schedule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from sandpool.base.clock import Clock
+from sandpool.controlplane.log_follower import follow
+from sandpool.controlplane.objects.keys import parse_key, prefix_of
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.controlplane.objects.options import DeleteOptions
+from sandpool.controlplane.store.port import Store, Watcher
+from sandpool.controlplane.store.record import Record
+from sandpool.kube.api import Preconditions
+from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.model import kinds
+
+LIFETIME = timedelta(hours=1)
+MOST_BYTES = 8 * 1024 * 1024
+EACH = 600
+"""Bytes that an Event takes besides its value: in the store, and in the schedule here."""
+_PREFIX = prefix_of(kinds.EVENTS)
+_LONGEST_SLEEP = 60.0  # an Event that comes back-dated is noticed within this
+_BATCH = 500
+_RETRY = 5.0
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    creationTimestamp: datetime
+
+
+class _Series(msgspec.Struct, gc=False):
+    lastObservedTime: datetime | None = None
+
+
+class _Times(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    lastTimestamp: datetime | None = None
+    eventTime: datetime | None = None
+    series: _Series | None = None
+
+
+class _Created(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_times = msgspec.json.Decoder(_Times).decode
+_created = msgspec.json.Decoder(_Created).decode
+
+
+def last_told(value: bytes, now: datetime) -> datetime:
+    """When the Event was last reported; never in the future, whatever the reporter's clock says."""
+    try:
+        times = _times(value)
+    except msgspec.ValidationError:  # a time that no calendar has, from before such times were refused
+        return min(now, _created(value).metadata.creationTimestamp)
+    told = [times.metadata.creationTimestamp, times.lastTimestamp, times.eventTime]
+    if times.series is not None:
+        told.append(times.series.lastObservedTime)
+    return min(now, max(moment for moment in told if moment is not None))
+
+
+def too_many(
+    due: Sequence[tuple[datetime, str]], sizes: Mapping[str, int], held: Mapping[str, int], most: int
+) -> list[str]:
+    """Which Events to remove for the room they take: the oldest ones of the namespace that holds most. None until there is an
+    eighth too much, so that this is asked seldom."""
+    excess = sum(held.values()) - most
+    if excess * 8 <= most:
+        return []
+    fullest = max(held, key=lambda namespace: held[namespace])
+    found: list[str] = []
+    for _, key in sorted(due):
+        if excess <= 0:
+            break
+        if _namespace(key) == fullest:
+            found.append(key)
+            excess -= sizes.get(key, 0)
+    return found
+
+
+def _namespace(key: str) -> str:
+    return key[len(_PREFIX) : key.rfind("/")]
+
+
+class EventExpiry:
+    def __init__(
+        self,
+        store: Store,
+        objects: Objects,
+        clock: Clock,
+        lifetime: timedelta = LIFETIME,
+        most: int = MOST_BYTES,
+    ) -> None:
+        self._store = store
+        self._objects = objects
+        self._clock = clock
+        self._lifetime = lifetime
+        self._most = most
+        self._sizes: dict[str, int] = {}
+        self._held: Counter[str] = Counter()  # bytes, by namespace
+        self._total = 0
+        self._crowded = asyncio.Event()
+        self._due: list[tuple[datetime, str]] = []  # when to look at which Event, the next one first
+        self._scheduled: set[str] = set()  # each is in there once, however often it is told
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        await follow(self._load, self._observe, self._expire)
+
+    def _load(self) -> Watcher:
+        snapshot = self._store.scan(_PREFIX)
+        self._due = []
+        self._scheduled = set()
+        self._sizes, self._held, self._total = {}, Counter(), 0
+        for record in snapshot.records:
+            self._schedule(record.key, self._end(record))
+            self._count(record.key, len(record.value) + EACH)
+        self._crowded.set()
+        return self._store.watch(_PREFIX, snapshot.revision)
+
+    def _end(self, record: Record) -> datetime:
+        return last_told(record.value, self._clock.now()) + self._lifetime
+
+    def _schedule(self, key: str, when: datetime) -> None:
+        if key not in self._scheduled:
+            self._scheduled.add(key)
+            heapq.heappush(self._due, (when, key))
+
+    def _count(self, key: str, size: int) -> None:
+        namespace, more = _namespace(key), size - self._sizes.pop(key, 0)
+        self._held[namespace] += more
+        self._total += more
+        if size:
+            self._sizes[key] = size
+        elif not self._held[namespace]:
+            del self._held[namespace]
+
+    async def _observe(self, watcher: Watcher) -> None:
+        while True:
+            for change in await watcher.changes():
+                self._count(change.record.key, 0 if change.deleted else len(change.record.value) + EACH)
+                if not change.deleted:
+                    self._schedule(change.record.key, self._end(change.record))
+            if self._total > self._most:
+                self._crowded.set()
+            if len(self._due) > 2 * self._store.count(_PREFIX) + _BATCH:
+                self._forget_deleted()
+            self._news.set()
+
+    def _forget_deleted(self) -> None:
+        """Events that others deleted would stay in the schedule for their hour."""
+        self._due = [(when, key) for when, key in self._due if self._store.get(key) is not None]
+        heapq.heapify(self._due)
+        self._scheduled = {key for _, key in self._due}
+
+    async def _expire(self, tasks: asyncio.TaskGroup) -> None:
+        tasks.create_task(self._make_room())
+        while True:
+            if not self._due:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            left = (self._due[0][0] - self._clock.now()).total_seconds()
+            if left > 0:
+                await self._clock.sleep(min(left, _LONGEST_SLEEP))
+                continue
+            await self._remove_due()
+
+    async def _remove_due(self) -> None:
+        now = self._clock.now()
+        batch: list[str] = []
+        while self._due and self._due[0][0] <= now and len(batch) < _BATCH:
+            batch.append(heapq.heappop(self._due)[1])
+        self._scheduled.difference_update(batch)
+        await asyncio.gather(*map(self._remove, batch))
+
+    async def _remove(self, key: str) -> None:
+        """Removes the Event, if its time is up: it may have been told again. A change meanwhile schedules it anew."""
+        record = self._store.get(key)
+        if record is None:
+            return
+        end = self._end(record)
+        if end > self._clock.now():
+            self._schedule(key, end)
+            return
+        if not await self._delete(key, record):
+            self._schedule(key, self._clock.now() + timedelta(seconds=_RETRY))
+
+    async def _make_room(self) -> None:
+        while True:
+            await self._crowded.wait()
+            self._crowded.clear()
+            keys = too_many(self._due, self._sizes, self._held, self._most)
+            records = [record for record in map(self._store.get, keys) if record is not None]
+            for start in range(0, len(records), _BATCH):
+                batch = records[start : start + _BATCH]
+                if not all(await asyncio.gather(*(self._delete(record.key, record) for record in batch))):
+                    await self._clock.sleep(_RETRY)
+                    self._crowded.set()
+                    break
+
+    async def _delete(self, key: str, record: Record) -> bool:
+        """Whether nothing more is to be done for now: it is gone, or has changed, which is observed."""
+        parsed = parse_key(key)
+        if parsed is None:
+            return True
+        options = DeleteOptions(preconditions=Preconditions(revision=record.revision))
+        try:
+            await self._objects.delete(*parsed, options)
+        except (NotFound, Conflict):
+            pass
+        except ApiError:
+            return False
+        return True

@@ -1,0 +1,134 @@
+"""A change of a stored object: from the state that is there to the state that a PUT or a patch asks for. Pure.
+
+The order is that of a real server: what this request cannot touch is put right first, then admission looks at the outcome
+(and settles the metadata that only the server decides), then generation is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sandpool.controlplane.admission.admit import Admitted, FieldValidation, admit
+from sandpool.controlplane.objects import refusals
+from sandpool.controlplane.objects.document import Document, Malformed, headed, metadata_of, revision_of, same
+from sandpool.controlplane.objects.owners import settle_owners
+from sandpool.controlplane.objects.prepare import check_names
+from sandpool.controlplane.objects.strategy import Strategy, strategy_of
+from sandpool.controlplane.store.record import Record
+from sandpool.model import kinds
+from sandpool.model.resource import Resource
+
+_NOT_WANTED = ("metadata", "status")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change to be decided. A struct, because one is made for every write."""
+
+    namespace: str
+    name: str
+    record: Record
+    old: Document
+    new: Document
+    subresource: str
+    patched: bool = False
+
+    def admitted(self, resource: Resource[Any], validation: FieldValidation) -> tuple[Document, tuple[str, ...]]:
+        """The document to store, with the old revision still in a metadata of its own, and warnings."""
+        strategy = strategy_of(resource)
+        part = "" if self.subresource == "scale" else self.subresource  # a Scale changes the object itself
+        try:
+            document = self._asked(resource, strategy, part)
+        except Malformed:
+            admit(resource, self.new, self.old, validation=validation, patched=self.patched)
+            raise
+        outcome = self._admit(resource, strategy, part, document, validation)
+        before = self.old["metadata"]
+        metadata = dict(outcome.body["metadata"])
+        document = {**outcome.body, "metadata": metadata}
+        warnings = outcome.warnings
+        owners = metadata.get("ownerReferences")
+        if owners and len(owners) > 1:
+            warnings += settle_owners(metadata, patched=self.patched)
+        metadata["resourceVersion"] = before["resourceVersion"]
+        if not part and strategy.generation and wanted_differs(self.old, document):
+            metadata["generation"] = int(before.get("generation", 0)) + 1
+        return document, warnings
+
+    def _asked(self, resource: Resource[Any], strategy: Strategy, part: str) -> Document:
+        """The document as asked for, with all that this request may not touch as it was."""
+        metadata = metadata_of(self.new)
+        if metadata.get("name") != self.name or metadata.get("namespace") != self.namespace:
+            check_names(resource, metadata, self.namespace, self.name)
+        if metadata.get("resourceVersion") != self.old["metadata"]["resourceVersion"]:
+            self._check_revision(resource, strategy, metadata)
+        if resource.namespaced and "namespace" not in metadata:
+            metadata = {**metadata, "namespace": self.namespace}
+        if part == "status":
+            return {**self.old, "metadata": metadata, "status": self.new.get("status")}
+        if part == "finalize":
+            finalizers = _wanted_finalizers(self.new.get("spec"))
+            return {**self.old, "spec": {"finalizers": finalizers} if finalizers else {}}
+        if self.patched and metadata is self.new["metadata"]:
+            return self.new
+        return headed(resource.api_version, resource.kind, metadata, self.new)
+
+    def _check_revision(self, resource: Resource[Any], strategy: Strategy, metadata: Document) -> None:
+        asked = revision_of(metadata)
+        if not asked:
+            if not strategy.unconditional:
+                raise refusals.revision_required(resource, self.name)
+        elif asked != revision_of(self.old["metadata"]):
+            raise refusals.conflict(resource, self.name)
+
+    def _admit(
+        self, resource: Resource[Any], strategy: Strategy, part: str, document: Document, validation: FieldValidation
+    ) -> Admitted:
+        if part == "finalize":
+            return Admitted(document)
+        outcome = admit(resource, document, self.old, subresource=part, validation=validation, patched=self.patched)
+        if part != "status" or strategy.custom or document["metadata"] is self.old["metadata"]:
+            return outcome
+        # Kubernetes' own kinds let labels and annotations travel with a status.
+        labelled = admit(resource, {**self.old, "metadata": document["metadata"]}, self.old, validation=validation)
+        metadata = labelled.body["metadata"]
+        if resource == kinds.PODS:
+            metadata = _with(metadata, self.old["metadata"], "ownerReferences")
+        return Admitted({**outcome.body, "metadata": metadata}, outcome.warnings)
+
+
+def _wanted_finalizers(spec: Any) -> list[str]:
+    """What the finalize subresource asks for. Admission does not look at it, so its types are checked here."""
+    if spec is not None and not isinstance(spec, dict):
+        raise Malformed("spec: must be an object")
+    finalizers = (spec or {}).get("finalizers") or []
+    if not isinstance(finalizers, list) or not all(isinstance(name, str) and name for name in finalizers):
+        raise Malformed("spec.finalizers: must be a list of names")
+    return finalizers
+
+
+def _with(document: Document, source: Document, field: str) -> Document:
+    rest = {name: value for name, value in document.items() if name != field}
+    return {**rest, field: source[field]} if field in source else rest
+
+
+def wanted_differs(old: Document, new: Document) -> bool:
+    """Whether anything but metadata and status differs: another generation."""
+    for field, value in new.items():
+        before = old.get(field)
+        if value is not before and field not in _NOT_WANTED and not same(value, before):
+            return True
+    return old.keys() != new.keys() and any(field not in new for field in old if field not in _NOT_WANTED)
+
+
+def differs(old: Document, new: Document) -> bool:
+    """Whether anything would change in the store. `new` carries the revision of `old`."""
+    if old.keys() != new.keys():
+        return True
+    for field, value in new.items():
+        before = old[field]
+        if value is not before and field != "metadata" and not same(value, before):
+            return True
+    # Last, because it is always another object, and mostly an equal one.
+    return not same(new.get("metadata"), old.get("metadata"))

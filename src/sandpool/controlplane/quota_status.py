@@ -1,0 +1,48 @@
+"""The status of ResourceQuotas: what is allowed and what is used, as it was counted when each write was decided.
+
+Enforcement does not read it (`objects/quota/ledger.py` counts for itself), so it may come a moment later, and one write tells about many changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandpool.base.clock import Clock
+from sandpool.controlplane.objects.objects import Objects
+from sandpool.kube.errors import ApiError, NotFound
+from sandpool.model import kinds
+from sandpool.model.patches import Patch, PatchType
+from sandpool.telemetry.log import logger
+
+log = logger(__name__)
+
+PAUSE = 0.2  # seconds between two rounds: a pool that fills is one change
+
+
+class QuotaStatus:
+    def __init__(self, objects: Objects, clock: Clock, pause: float = PAUSE) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._pause = pause
+
+    async def run(self) -> None:
+        quotas = self._objects.quotas
+        while True:
+            await quotas.changed.wait()
+            for ledger in quotas.outdated():
+                for name, status in tuple(ledger.statuses()):
+                    try:
+                        await self._publish(ledger.namespace, name, status)
+                    except ApiError as error:
+                        quotas.outdate(ledger.namespace)
+                        log.warning(
+                            "quota status not written", namespace=ledger.namespace, quota=name, error=str(error)
+                        )
+            await self._clock.sleep(self._pause)
+
+    async def _publish(self, namespace: str, name: str, status: dict[str, Any]) -> None:
+        patch = Patch(PatchType.JSON, [{"op": "add", "path": "/status", "value": status}])
+        try:
+            await self._objects.patch(kinds.RESOURCE_QUOTAS, namespace, name, patch, subresource="status")
+        except NotFound:
+            pass  # it is gone

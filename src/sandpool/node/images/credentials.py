@@ -1,0 +1,108 @@
+"""Logins for registries: read from a Secret, and chosen by the image's name. Pure; never shown."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from sandpool.node.images.port import Credential
+from sandpool.node.images.reference import DEFAULT_REGISTRY, Name
+
+DOCKER_CONFIG_JSON, DOCKER_CFG = ".dockerconfigjson", ".dockercfg"
+_DOCKER_HUB = {"docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1", "index.docker.io/v2"}
+
+
+def from_secret(data: Mapping[str, bytes]) -> tuple[Credential, ...]:
+    """The logins in a Secret of type kubernetes.io/dockerconfigjson or dockercfg. ValueError says what is wrong with it,
+    without a word of what is in it."""
+    if (content := data.get(DOCKER_CONFIG_JSON)) is not None:
+        return from_docker_config(content)
+    if (content := data.get(DOCKER_CFG)) is not None:
+        return _logins(_object(content, "the document"))
+    raise ValueError(f"it has neither the key {DOCKER_CONFIG_JSON} nor {DOCKER_CFG}")
+
+
+def from_docker_config(content: bytes) -> tuple[Credential, ...]:
+    """The logins of a file such as ~/.docker/config.json."""
+    document = _object(content, "the document")
+    return _logins(_mapping(document.get("auths", {}), "auths"))
+
+
+def _object(content: bytes, what: str) -> Mapping[str, Any]:
+    try:
+        return _mapping(msgspec.json.decode(content), what)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError(f"{what} is not JSON") from None  # a cause would quote what is in it
+
+
+def _mapping(value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is not an object")
+    return value
+
+
+def _logins(entries: Mapping[str, Any]) -> tuple[Credential, ...]:
+    return tuple(
+        Credential(_place(registry), *_login(_mapping(entry, f"the entry of {registry!r}"), registry))
+        for registry, entry in entries.items()
+    )
+
+
+def _login(entry: Mapping[str, Any], registry: str) -> tuple[str, str]:
+    username, password, packed = (entry.get(key, "") for key in ("username", "password", "auth"))
+    if not (isinstance(username, str) and isinstance(password, str) and isinstance(packed, str)):
+        raise ValueError(f"the entry of {registry!r} has a field that is not text")
+    if packed and not (username and password):
+        try:
+            username, colon, password = base64.b64decode(packed, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            raise ValueError(f"auth of {registry!r} is not base64") from None
+        if not colon:
+            raise ValueError(f"auth of {registry!r} is not base64 of user:password")
+        password = password.rstrip("\x00")  # as some tools pad it
+    return username, password
+
+
+def _place(registry: str) -> str:
+    """Where it is good for: host[:port][/path], from the spellings that are in use."""
+    place = registry.strip().removeprefix("https://").removeprefix("http://").rstrip("/")
+    host, slash, path = place.partition("/")
+    place = f"{host.lower()}{slash}{path}"
+    if place in _DOCKER_HUB:
+        return DEFAULT_REGISTRY
+    return place.removesuffix("/v1").removesuffix("/v2")
+
+
+def matching(credentials: Iterable[Credential], name: Name) -> tuple[Credential, ...]:
+    """Those that are meant for this image, the closest first; of equals the first one given."""
+    fitting = [one for one in credentials if one.username and _matches(_place(one.registry), name)]
+    return tuple(sorted(fitting, key=lambda one: -len(_place(one.registry))))
+
+
+def _matches(place: str, name: Name) -> bool:
+    host, slash, path = place.partition("/")
+    wanted_host, _, wanted_port = _with_port(name.registry)
+    given_host, _, given_port = _with_port(host)
+    if given_port != wanted_port or not _host_matches(given_host, wanted_host):
+        return False
+    return not slash or name.repository == path or name.repository.startswith(f"{path}/")
+
+
+def _with_port(authority: str) -> tuple[str, str, str]:
+    if authority.endswith("]"):
+        return authority, "", ""
+    host, colon, port = authority.rpartition(":")
+    return (host, colon, port) if colon else (port, "", "")
+
+
+def _host_matches(pattern: str, host: str) -> bool:
+    """A star stands for one label or a part of it, never for several: `*.example.com` is not `a.b.example.com`."""
+    if host.startswith("["):
+        return pattern == host
+    patterns, labels = pattern.split("."), host.split(".")
+    return len(patterns) == len(labels) and all(map(fnmatch.fnmatchcase, labels, patterns))

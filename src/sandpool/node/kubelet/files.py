@@ -1,0 +1,255 @@
+"""A pod's volumes: everything that they refer to looked up, as the volumes of this machine want them. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+import msgspec
+
+from sandpool.model import quantities
+from sandpool.model.core import PersistentVolumeClaim
+from sandpool.node.kubelet.downward import Here, NoSuchField, field_value, resource_value
+from sandpool.node.kubelet.environment import decoded, missing
+from sandpool.node.kubelet.pods import NodeContainer, NodePod
+from sandpool.node.kubelet.references import FAILED_MOUNT, Found, Unresolved
+from sandpool.node.kubelet.sources import (
+    ClaimSource,
+    ConfigMapSource,
+    DownwardSource,
+    KeyToPath,
+    PodVolume,
+    ProjectedSource,
+    Projection,
+    SecretSource,
+)
+from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, VolumeSpec
+
+_MODE = 0o644
+MOST = 32 << 20
+"""Bytes of all files that the volumes of a pod show of the API together; each file counts as a block at least."""
+_BLOCK = 4096
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left for the files of one pod."""
+
+    left: int = MOST
+
+    def take(self, size: int) -> None:
+        self.left -= max(size, _BLOCK)
+        if self.left < 0:
+            raise Unresolved(
+                FAILED_MOUNT,
+                f"the files of this pod's volumes take more than {MOST} bytes together; mount less of its ConfigMaps and Secrets",
+            )
+
+
+@dataclass(slots=True)
+class _Files:
+    """Content that is being put together."""
+
+    room: _Room
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    modes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, path: str, data: bytes, mode: int | None) -> None:
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith("/") or ".." in parts:
+            raise Unresolved(FAILED_MOUNT, f"the path {path!r} leaves the volume; write a relative one without ..")
+        self.room.take(len(data))
+        self.files[path] = data
+        if mode is not None:
+            self.modes[path] = mode
+
+
+def volume_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ...]:
+    made, room = [], _Room()
+    for volume in pod.spec.volumes:
+        try:
+            made.append(VolumeSpec(volume.name, _source(pod, volume, found, here, room)))
+        except (Unresolved, NoSuchField, quantities.QuantityError) as error:
+            why = error.message if isinstance(error, Unresolved) else str(error)
+            raise Unresolved(FAILED_MOUNT, f'volume "{volume.name}": {why}') from None
+    return tuple(made)
+
+
+def content_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ...]:
+    """Only the volumes that show what the API holds, and of these only the ones that can be put together."""
+    made: list[VolumeSpec] = []
+    room = _Room()
+    for volume in pod.spec.volumes:
+        if volume.shows:
+            with contextlib.suppress(Unresolved, NoSuchField, quantities.QuantityError):
+                made.append(VolumeSpec(volume.name, _source(pod, volume, found, here, room)))
+    return tuple(made)
+
+
+def _source(
+    pod: NodePod, volume: PodVolume, found: Found, here: Here, room: _Room
+) -> EmptyDir | Content | Claim | HostPath:
+    match volume:
+        case PodVolume(empty_dir=source) if source is not None:
+            return EmptyDir(source.medium == "Memory", _bytes(source.size_limit))
+        case PodVolume(config_map=source) if source is not None:
+            files = _Files(room)
+            _config_map(pod, source, found, files)
+            return _content(files, source.default_mode)
+        case PodVolume(secret=source) if source is not None:
+            files = _Files(room)
+            _secret(pod, source, source.secret_name, found, files)
+            return _content(files, source.default_mode, secret=True)
+        case PodVolume(downward_api=source) if source is not None:
+            files = _Files(room)
+            _downward(pod, source, here, files)
+            return _content(files, source.default_mode)
+        case PodVolume(projected=source) if source is not None:
+            return _projected(pod, source, found, here, room)
+        case PodVolume(persistent_volume_claim=source) if source is not None:
+            return _claim(pod, source, found)
+        case PodVolume(host_path=source) if source is not None:
+            return HostPath(source.path, source.type)
+    raise Unresolved(
+        FAILED_MOUNT,
+        "its source is not supported here; use emptyDir, configMap, secret, downwardAPI, projected, persistentVolumeClaim "
+        "or hostPath",
+    )
+
+
+def _content(files: _Files, mode: int | None, *, secret: bool = False) -> Content:
+    return Content(files.files, _MODE if mode is None else mode, files.modes, secret)
+
+
+def _config_map(pod: NodePod, source: ConfigMapSource, found: Found, files: _Files) -> None:
+    there = found.config_maps.get(source.name)
+    if there is None:
+        if not source.optional:
+            raise missing(pod, "ConfigMap", source.name)
+        return
+
+    def read(key: str) -> bytes | None:
+        if key in there.data:
+            return there.data[key].encode()
+        return _binary(there.binary_data[key], source.name, key) if key in there.binary_data else None
+
+    _take(files, source.items, (*there.data, *there.binary_data), read, f"configmap {source.name}", source.optional)
+
+
+def _secret(pod: NodePod, source: SecretSource, name: str, found: Found, files: _Files) -> None:
+    there = found.secrets.get(name)
+    if there is None:
+        if not source.optional:
+            raise missing(pod, "Secret", name)
+        return
+    data = there.data
+
+    def read(key: str) -> bytes | None:
+        return decoded(data[key], name, key) if key in data else None
+
+    _take(files, source.items, tuple(data), read, f"secret {name}", source.optional)
+
+
+def _take(
+    files: _Files,
+    items: Sequence[KeyToPath],
+    keys: Sequence[str],
+    read: Callable[[str], bytes | None],
+    what: str,
+    optional: bool,
+) -> None:
+    """Without items every key is a file of its name."""
+    for item in items or (KeyToPath(key=key, path=key) for key in keys):
+        data = read(item.key)
+        if data is not None:
+            files.add(item.path, data, item.mode)
+        elif not optional:
+            raise Unresolved(
+                FAILED_MOUNT, f"{what} references non-existent config key: {item.key}; add the key, or make it optional"
+            )
+
+
+def _downward(pod: NodePod, source: DownwardSource, here: Here, files: _Files) -> None:
+    for item in source.items:
+        if item.field_ref is not None:
+            path = item.field_ref.field_path
+            if not path.startswith("metadata."):
+                raise NoSuchField(f"fieldPath {path!r} cannot be a file; only fields of metadata can")
+            text = field_value(pod, path, here)
+        elif item.resource_field_ref is not None:
+            text = resource_value(pod, NodeContainer(), item.resource_field_ref, here)
+        else:
+            text = ""
+        files.add(item.path, text.encode(), item.mode)
+
+
+def _projected(pod: NodePod, source: ProjectedSource, found: Found, here: Here, room: _Room) -> Content:
+    files, secret = _Files(room), False
+    for part in source.sources:
+        if part.config_map is not None:
+            _config_map(pod, part.config_map, found, files)
+        elif part.secret is not None:
+            secret = True
+            _secret(pod, part.secret, part.secret.name, found, files)
+        elif part.downward_api is not None:
+            _downward(pod, part.downward_api, here, files)
+        else:
+            raise Unresolved(FAILED_MOUNT, _no_projection(part))
+    return _content(files, source.default_mode, secret=secret)
+
+
+def _no_projection(part: Projection) -> str:
+    if part.service_account_token is not None:
+        return (
+            "the source serviceAccountToken is not supported: sandboxes have no access to this cluster's API. "
+            "Remove it, or use a secret"
+        )
+    return "a source of it is not supported here; use configMap, secret or downwardAPI"
+
+
+def _claim(pod: NodePod, source: ClaimSource, found: Found) -> Claim:
+    there = found.claims.get(source.claim_name)
+    if there is None:
+        raise Unresolved(
+            FAILED_MOUNT,
+            f'persistentvolumeclaim "{source.claim_name}" not found; create it in namespace {pod.metadata.namespace}',
+        )
+    if there.metadata.leaving:
+        raise Unresolved(
+            FAILED_MOUNT,
+            f'persistentvolumeclaim "{source.claim_name}" is being deleted; wait until it is gone and create it again',
+        )
+    return Claim(there.metadata.namespace, there.metadata.name, there.metadata.uid, requested(there), source.read_only)
+
+
+class _ClaimResources(msgspec.Struct):
+    requests: dict[str, str | int | float] = {}
+
+
+class ClaimSpec(msgspec.Struct, rename="camel"):
+    access_modes: list[str] = []
+    resources: _ClaimResources = msgspec.field(default_factory=_ClaimResources)
+
+
+def claim_spec(claim: PersistentVolumeClaim) -> ClaimSpec:
+    return msgspec.json.decode(claim.spec, type=ClaimSpec) if isinstance(claim.spec, msgspec.Raw) else ClaimSpec()
+
+
+def requested(claim: PersistentVolumeClaim) -> int | None:
+    """Bytes."""
+    return _bytes(claim_spec(claim).resources.requests.get("storage"))
+
+
+def _bytes(text: str | int | float | None) -> int | None:
+    return None if text is None else quantities.parse(text).value
+
+
+def _binary(text: str, name: str, key: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Unresolved(FAILED_MOUNT, f'binaryData key {key} of configmap "{name}" is not base64') from None

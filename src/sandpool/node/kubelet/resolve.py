@@ -1,0 +1,119 @@
+"""From a pod and what was found of the objects that it refers to, to what a backend is told to run. Pure.
+
+It raises Unresolved with Kubernetes' reasons. What it returns holds secrets; nothing of them is in any message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from sandpool.node.backend import ADDRESS, Workload
+from sandpool.node.images.credentials import from_secret
+from sandpool.node.images.port import Credential
+from sandpool.node.kubelet.downward import Here
+from sandpool.node.kubelet.environment import TooLarge, decoded, environment, expand
+from sandpool.node.kubelet.files import volume_specs
+from sandpool.node.kubelet.pods import NodeContainer, NodePod
+from sandpool.node.kubelet.probe_spec import HttpGetAction, TcpSocketAction
+from sandpool.node.kubelet.references import CONFIG_ERROR, Found, Unresolved
+
+_SELF = ("", "localhost", "127.0.0.1", "::1")
+MOST_ENV = 4 << 20
+"""Characters of the variables of all containers of a pod."""
+_LONGEST_PATH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    workload: Workload
+    doubts: tuple[str, ...] = ()  # what is wrong and did not keep the pod from starting
+
+
+def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resolved:
+    """The workload complete."""
+    env: dict[str, dict[str, str]] = {}
+    left = MOST_ENV
+    containers = pod.spec.all_containers
+    for container in containers:
+        if container.tended or container.pre_stop is not None:
+            _check(container)
+    volumes = volume_specs(pod, found, here) if pod.spec.volumes else ()
+    for container in containers:
+        made = env[container.name] = environment(pod, container, found, here)
+        left -= sum(map(len, made.values()))
+        if left < 0:
+            raise _refusal(
+                container, f"env: the variables of the pod's containers take more than {MOST_ENV} characters"
+            )
+    credentials, doubts = _credentials(pod, found) if pod.spec.image_pull_secrets else ((), ())
+    full = replace(
+        workload,
+        spec=msgspec.structs.replace(
+            workload.spec,
+            init_containers=tuple([_expanded(one, env[one.name]) for one in pod.spec.init_containers]),
+            containers=tuple([_expanded(one, env[one.name]) for one in pod.spec.containers]),
+        ),
+        labels=pod.metadata.labels,
+        env=env,
+        volumes=volumes,
+        credentials=credentials,
+    )
+    return Resolved(full, doubts)
+
+
+def _check(container: NodeContainer) -> None:
+    """Probes and hooks that cannot be carried out here."""
+    for field, handler in container.handlers:
+        if handler.action is None:
+            kind = "grpc" if handler.grpc is not None else "its kind"
+            raise _refusal(container, f"{field}: {kind} is not supported; use exec, httpGet or tcpSocket")
+        if isinstance(handler.action, HttpGetAction | TcpSocketAction) and handler.action.host not in _SELF:
+            raise _refusal(container, f"{field}: host {handler.action.host!r} is refused: only the pod itself is asked")
+
+
+def _refusal(container: NodeContainer, why: str) -> Unresolved:
+    return Unresolved(CONFIG_ERROR, f"container {container.name}: {why}", container.name)
+
+
+def _expanded(container: NodeContainer, env: Mapping[str, str]) -> NodeContainer:
+    """With subPathExpr turned into a subPath."""
+    if not container.volume_mounts or not any(mount.sub_path_expr for mount in container.volume_mounts):
+        return container
+    mounts = []
+    for mount in container.volume_mounts:
+        path = _sub_path(mount.sub_path_expr, env) if mount.sub_path_expr else mount.sub_path
+        if mount.sub_path_expr and ("$(" in path or path.startswith("/") or ".." in path.split("/") or ADDRESS in path):
+            raise _refusal(
+                container,
+                f"subPathExpr {mount.sub_path_expr!r} of mount {mount.mount_path} is not a path inside the volume",
+            )
+        mounts.append(msgspec.structs.replace(mount, sub_path=path, sub_path_expr=""))
+    return msgspec.structs.replace(container, volume_mounts=tuple(mounts))
+
+
+def _sub_path(expression: str, env: Mapping[str, str]) -> str:
+    """One that is too long for a path stays as it is, which is no path."""
+    try:
+        path = expand(expression, env)
+    except TooLarge:
+        return f"$({expression})"
+    return path if len(path) <= _LONGEST_PATH else f"$({expression})"
+
+
+def _credentials(pod: NodePod, found: Found) -> tuple[tuple[Credential, ...], tuple[str, ...]]:
+    """A login that cannot be read is no obstacle: the image may be there already, or be public."""
+    logins: list[Credential] = []
+    doubts: list[str] = []
+    for ref in pod.spec.image_pull_secrets:
+        secret = found.secrets.get(ref.name)
+        if secret is None:
+            doubts.append(f"imagePullSecrets: secret {ref.name!r} not found in namespace {pod.metadata.namespace}")
+            continue
+        try:
+            logins += from_secret({key: decoded(text, ref.name, key) for key, text in secret.data.items()})
+        except (ValueError, Unresolved) as error:
+            doubts.append(f"imagePullSecrets: secret {ref.name!r} cannot be read: {error}")
+    return tuple(logins), tuple(doubts)
