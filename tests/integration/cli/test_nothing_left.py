@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.controlplane.data_dir import DataDir, installation_of
+from sandpool.controlplane.data_dir import DataDir
 from sandpool.node import leftovers
+from sandpool.node.directory import installation_of
 from sandpool.node.leftovers import Leftovers
 from support.cluster import Cluster, running_cluster, sandpool, stop
 

@@ -3,7 +3,7 @@
 What a layer removes from those below becomes what overlayfs understands: a character device 0:0 for one name (an ordinary user may make it
 since Linux 5.8), and an attribute for a folder of which nothing below shows. Mounts with `userxattr` read
 `user.overlay.opaque`, others `trusted.overlay.opaque`, which only root can write: root writes both.
-Standard library only: this runs in a worker process. See tests/unit/images/test_whiteouts.py for what must come out.
+Standard library only: this runs in a worker process. See tests/unit/node/images/test_whiteouts.py for what must come out.
 """
 
 from __future__ import annotations

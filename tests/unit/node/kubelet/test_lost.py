@@ -16,7 +16,7 @@ from sandpool.node.kubelet.restarts import SANDPOOL_RESTARTED, gone_on
 from sandpool.node.runtimes.fake import EXIT_AFTER, HollowBackend
 from support.heard_events import HeardEvents
 from support.kubelet_node import START, ANode, a_node, a_pod, condition
-from unit.kubelet.test_plan import pod
+from unit.node.kubelet.test_plan import pod
 
 pytestmark = pytest.mark.looptime
 

@@ -14,10 +14,10 @@ from sandpool.node.kubelet.options import Pace
 from sandpool.node.kubelet.pod_events import News, PodEvent, probe_news, published_news, started_news, trouble_news
 from sandpool.node.kubelet.probe_runner import Answer
 from sandpool.node.kubelet.probe_state import Result, Which
-from unit.kubelet.test_plan import pod
+from unit.node.kubelet.test_plan import pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-PAGE = Path(__file__).parents[3] / "docs/reference/pods.md"
+PAGE = Path(__file__).parents[4] / "docs/reference/pods.md"
 
 
 def seen(state: State, restarts: int = 0) -> Running:
