@@ -13,7 +13,7 @@ EXAMPLES ?= search
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-long test-kube test-node runsc bench bench-kube bench-parts demo tour crds sync reference requirements format clean
+.PHONY: help install quick coverage release check test test-long test-kube test-node runsc bench bench-kube bench-parts demo tour crds sync reference requirements format clean
 
 help: ## what there is to do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ check: $(READY) ## formatter, linter, strict types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+quick: $(READY) ## before each commit, in under a minute: format, lint, types, unit tests of what changed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python tools/quick.py
+
 format: $(READY) ## let the formatter and linter repair what they can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -57,6 +63,12 @@ test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, w
 
 test-node: $(READY) ## pods that really run: a kubelet with containerd, in namespaces of its own (needs root and Go)
 	PYTHONPATH=tests $(BIN)/python -m node.run $(ARGS)
+
+coverage: $(READY) ## which lines of src/ the unit tests and the tests of controllers reach; printed, nothing is enforced
+	$(PYTEST) -q -n $(JOBS) --dist worksteal --cov=sandpool --cov-report=term:skip-covered -m "not long and not kube and not bench" tests/unit tests/golden tests/machines tests/conformance tests/integration/controllers $(ARGS)
+
+release: $(READY) ## sdist and wheel into dist/, the wheel tried in a clean environment
+	$(BIN)/python tools/release.py
 
 runsc: $(READY) ## the gVisor that tests use, built once with Go; without it they skip
 	$(BIN)/python tests/kube/build.py runsc

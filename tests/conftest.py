@@ -118,6 +118,26 @@ class Executed:
         self.path.write_text(json.dumps(self.counts, sort_keys=True) + "\n")
 
 
+class FolderTimes:
+    """Prints how long the tests of each folder took, added up over all workers."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        folder = "/".join(report.nodeid.partition("::")[0].split("/")[:3][:-1])
+        self.seconds[folder] += report.duration  # type: ignore[assignment]  # a Counter of floats
+        self.tests[folder] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if sum(self.tests.values()) < 1000:
+            return  # somebody runs a few, and looks at them
+        terminalreporter.section("time by folder")
+        for folder, seconds in self.seconds.most_common():
+            terminalreporter.write_line(f"{seconds:8.1f} s {self.tests[folder]:6} tests  {folder}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What the collection makes, fifteen thousand tests and all that they import, stays: a look for garbage need not walk over it each time."""
@@ -131,6 +151,8 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     asyncio.set_event_loop(None)  # else pytest-asyncio makes one around the first test, which would look like a leak
-    path = os.environ.get("SANDPOOL_EXECUTED")
-    if path and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    config.pluginmanager.register(FolderTimes())
+    if path := os.environ.get("SANDPOOL_EXECUTED"):
         config.pluginmanager.register(Executed(Path(path)))

@@ -23,6 +23,7 @@ NOT_TYPED = {
     "docs/how-to/install-on-kubernetes.md": "its block is a template, which tests/deploy reads",
     "docs/how-to/measure.md": "its clusters are examples; tests/integration/load runs the commands",
     "docs/how-to/production.md": "its block is a role, with which tests/kube/test_router.py runs",
+    "docs/how-to/release.md": "its block builds packages, which takes a minute and the package index",
     "docs/how-to/router-on-kubernetes.md": "its blocks are values of the chart, with which tests/deploy renders it",
     "docs/reference/local-api.md": "its block is a quota; tests/integration/kubectl/test_quota.py makes such ones",
     "docs/reference/metrics.md": "its block is a query",
