@@ -550,7 +550,7 @@ async def test_a_reconcile_that_does_nothing_takes_few_calls() -> None:
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal calls
-        calls += event == "call" and "/sandpool/" in frame.f_code.co_filename
+        calls += event == "call" and "/src/sandpool/" in frame.f_code.co_filename
 
     async def work() -> None:
         await asyncio.sleep(1)
