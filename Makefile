@@ -59,6 +59,7 @@ test-long: $(READY) ## the deep searches: many seeds, long fuzzing, churn
 
 test-kube: $(READY) ## the same contract on a real kube-apiserver (built once, with Go, or from KUBEBUILDER_ASSETS)
 	$(BIN)/python tests/kube/build.py
+	-$(BIN)/python tests/kube/build.py agent-sandbox-controller
 	$(PYTEST) -m kube $(ARGS)
 
 test-node: $(READY) ## pods that really run: a kubelet with containerd, in namespaces of its own (needs root and Go)

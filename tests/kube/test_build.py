@@ -65,6 +65,14 @@ def test_so_has_the_controller_that_we_compare_ourselves_with() -> None:
     assert build.find("agent-sandbox-controller") == built
 
 
+def test_the_suites_on_kubernetes_have_it_built_and_do_without_where_that_fails() -> None:
+    """The test that runs it skips where it is not there."""
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    _, _, rest = makefile.partition("\ntest-kube: $(READY)")
+    recipe = rest.partition("\n\n")[0]
+    assert f"\n\t-$(BIN)/python tests/kube/build.py {build.RIVAL}\n" in recipe
+
+
 def test_a_file_that_cannot_run_is_none() -> None:
     executable(build.cache_folder(), "etcd").chmod(0o644)
     assert build.find("etcd") is None

@@ -18,12 +18,15 @@ from sandpool.boxd.processes.table import Table
 from sandpool.boxd.settings import Settings
 from sandpool.wire import paths
 from sandpool.wire.codes import Code, Refused
+from sandpool.wire.headers import INCARNATION
+from sandpool.wire.incarnation import incarnation
 
 
 class App:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._started = time.monotonic()
+        self.incarnation = incarnation(time.time(), os.urandom(8))
         self._home = settings.home or settings.root
         if not os.path.isdir(self._home):
             os.makedirs(self._home, mode=0o755, exist_ok=True)
@@ -51,6 +54,7 @@ class App:
         path = request.head.path
         if not path.startswith(paths.BASE + "/"):
             return await self._compatible(request, path)
+        self._check_incarnation(request)
         part, _, rest = path[len(paths.BASE) + 1 :].partition("/")
         match part:
             case "health":
@@ -63,6 +67,13 @@ class App:
             case "ports":
                 return await connect(request, rest)
         raise Refused(Code.NOT_FOUND, f"nothing is served at {path!r}")
+
+    def _check_incarnation(self, request: Request) -> None:
+        meant = request.head.headers.get(INCARNATION.lower())
+        if meant is not None and meant != self.incarnation:
+            raise Refused(
+                Code.RESTARTED, "the sandbox was started again: another run of boxd was meant, and nothing was done"
+            )
 
     async def _compatible(self, request: Request, path: str) -> Answer:
         if path == "/v1/health":

@@ -13,12 +13,15 @@ from typing import Protocol
 from sandpool.boxd.http.connection import Connection, Request, protocol
 from sandpool.boxd.http.reply import Answer
 from sandpool.boxd.ready import readable
+from sandpool.wire.headers import INCARNATION
 
 MOST_CONNECTIONS = 1024
 
 
 class Answering(Protocol):
     """An App, as far as its connections need it."""
+
+    incarnation: str
 
     async def handle(self, request: Request) -> Answer: ...
 
@@ -29,6 +32,7 @@ class Server:
     def __init__(self, app: Answering, token: str) -> None:
         self._app = app
         self._token = token
+        self._said = {INCARNATION.lower(): app.incarnation}
         self._tasks: dict[asyncio.Task[None], Connection | None] = {}
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -81,7 +85,7 @@ class Server:
         except OSError:
             connection.close()
             return
-        conversation = Connection(reader, transport, made, self._app.handle, self._token)
+        conversation = Connection(reader, transport, made, self._app.handle, self._token, self._said)
         task = asyncio.current_task()
         assert task is not None
         self._tasks[task] = conversation

@@ -94,7 +94,7 @@ class SandboxSpec(Model, frozen=True):
     operating_mode: Annotated[
         str,
         doc(
-            "Suspended stops the pod and keeps storage and Service; Running brings it back.",
+            "Suspended stops the pod and keeps persistent volumes and the Service, no other files; Running brings it back.",
             enum=one_of(OperatingMode),
             default="Running",
         ),

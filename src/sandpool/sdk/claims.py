@@ -74,9 +74,10 @@ class SandboxInfo:
     addresses: tuple[str, ...] = ()
     uid: str = ""
     restarts: int | None = None
-    """How often containers of its pod were started again; None where that is not looked up (in a list) or may not be read."""
+    """How often containers of its pod were started again, and how often this handle saw another pod take the place of its pod. None where
+    that is not looked up (in a list) or may not be read."""
     last_restart_reason: str = ""
-    """Why the last time, in one word: OOMKilled, Error, Completed."""
+    """Why the last time, in one word: OOMKilled, Error, Completed, PodDeleted."""
 
 
 def generated_name(pool: str, draw: int) -> str:

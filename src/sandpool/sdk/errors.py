@@ -28,7 +28,7 @@ SandpoolError                          kube/errors.py: ApiError (what an API ser
     │   │   └── OutOfMemory            the sandbox's limit of memory ended it
     │   ├── CommandTimeout             with what it had said; also TimeoutError
     │   ├── CommandLost                the connection was lost, and the command ended with it
-    │   │   └── SandboxRestarted(reason)   because the sandbox, or its pod, ended and was started again
+    │   │   └── SandboxRestarted(reason)   because the sandbox, or its pod, ended and was started again; files raise it, too
     │   └── ProcessNotFound
     │       └── ProcessLost(reason)    it ended when the sandbox was started again; also SandboxRestarted
     └── FileError(path)
@@ -221,8 +221,10 @@ class CommandLost(CommandError, Unreachable):
 
 
 class SandboxRestarted(CommandLost):
-    """The sandbox ended and was started again while a command ran: all that ran in it has ended, and of its files only those on
-    volumes are sure to be there. `reason` says why in one word: OOMKilled, Error, PodDeleted."""
+    """The sandbox ended and was started again, while a command ran or since the last call: all that ran in it has ended, and of its
+    files only those on volumes are sure to be there. A call that finds this out before it begins does nothing else; the next one is for the
+    sandbox as it is now. `reason` says why in one word: OOMKilled, Error, PodDeleted; DaemonEnded if only its daemon ended; empty if the pod may not
+    be read."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)

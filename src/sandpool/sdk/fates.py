@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sandpool.model import times
@@ -71,6 +71,46 @@ def restarts_of(pod: Object) -> tuple[int, str]:
         if str(end.get("finishedAt") or "") >= newest and end:
             newest, reason = str(end.get("finishedAt") or ""), _word(end.get("reason"))
     return count, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a handle has seen of the pods of its sandbox: a pod that is deleted and made again takes its counts along."""
+
+    pod: str | None = None
+    """The uid of the newest one. None: none was looked at yet. Empty: its end is known, and the next one is no news."""
+    count: int = 0
+    """How often its containers were started again."""
+    before: int = 0
+    """How often the sandbox was started again before that pod, and with it."""
+    reason: str = ""
+    """Why the last time."""
+
+    @property
+    def restarts(self) -> int:
+        return self.before + self.count
+
+
+def seen(so_far: Seen, pod: Object | None, since: float = UNHEARD.started, *, replaced: bool = False) -> Seen:
+    """With what the pod shows now. `since` is when the sandbox was surely running already, by its clock; `replaced`: it is known that
+    there was another pod before this one, or before there is one again."""
+    if pod is None:
+        return Seen("", 0, so_far.restarts + 1, POD_DELETED) if replaced and so_far.pod != "" else so_far
+    metadata = pod.get("metadata") or {}
+    uid, (count, reason) = str(metadata.get("uid") or ""), restarts_of(pod)
+    if so_far.pod is None:
+        later = _seconds(metadata.get("creationTimestamp")) > since
+        another = later or (replaced and not metadata.get("deletionTimestamp"))
+    else:
+        another = so_far.pod not in ("", uid)
+    if another:
+        return Seen(uid, count, so_far.restarts + 1, reason or POD_DELETED)
+    return replace(so_far, pod=uid, count=count, reason=reason or so_far.reason)
+
+
+def steered(so_far: Seen) -> Seen:
+    """Whoever has the handle suspends or resumes the sandbox: another pod is no surprise then."""
+    return Seen("", 0, so_far.restarts, so_far.reason)
 
 
 def lost_by(error: SandboxError, why: Interruption) -> SandboxError:

@@ -12,6 +12,7 @@ from sandpool.sdk.errors import (
     NoSpace,
     PastTheEnd,
     RouterError,
+    SandboxRestarted,
 )
 from sandpool.wire.codes import Code
 
@@ -27,6 +28,8 @@ _CLASSES: dict[str, tuple[type[FileError], str]] = {
 
 def lost(error: Unreachable, sandbox: str, path: str) -> Unreachable:
     """The same, and what it was about."""
+    if isinstance(error, SandboxRestarted):  # which names the sandbox itself
+        return SandboxRestarted(f"{path!r}: {error}", error.reason)
     return type(error)(f"{sandbox}: {path!r}: {error}")
 
 

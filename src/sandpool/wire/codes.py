@@ -13,6 +13,7 @@ class Code(Enum):
     NO_PROGRAM = ("COMMAND_NOT_FOUND", 404)  # of a command: another 404 is about its folder
     METHOD = ("METHOD_NOT_ALLOWED", 405)
     CONFLICT = ("CONFLICT", 409)
+    RESTARTED = ("RESTARTED", 412)  # another run of boxd was meant; nothing was done
     TOO_LARGE = ("TOO_LARGE", 413)
     RANGE = ("RANGE_NOT_SATISFIABLE", 416)
     EXHAUSTED = ("RESOURCE_EXHAUSTED", 429)

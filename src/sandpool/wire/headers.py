@@ -15,6 +15,8 @@ POD_IP: Final = "X-Sandbox-Pod-IP"
 UID: Final = "X-Sandbox-UID"
 """Of the Sandbox: another object of the same name is not meant."""
 REQUEST_ID: Final = "X-Request-ID"
+INCARNATION: Final = "X-Sandbox-Incarnation"
+"""Which run of boxd is meant, or answers: wire/incarnation.py. The router carries it both ways as any other header."""
 
 ROUTING: Final = frozenset(name.lower() for name in (SANDBOX, NAMESPACE, PORT, TIMEOUT, POD_IP, UID))
 """For the router alone: a sandbox does not see them."""

@@ -156,6 +156,78 @@ async def test_a_container_that_ends_under_commands_is_told_and_counted(box: Any
     assert (info.restarts, info.last_restart_reason) == (1, "Error")
 
 
+async def test_a_container_that_ends_while_nobody_calls(box: Any, api: Api) -> None:
+    """The call after that says so before anything is done, and the one after works."""
+    process = await box.start("sleep 0.2; kill -9 $(pgrep -o -x -f 'sleep infinity')")
+    await until(api, PODS, lambda found: _restarted(found[box.sandbox]))
+    await until(api, SANDBOXES, lambda found: _ready(found[box.sandbox]))
+    with pytest.raises(SandboxRestarted, match="nothing of this one was done: its container main ended") as caught:
+        await box.run("touch done")
+    assert caught.value.reason == "Error"
+    assert not await box.files.exists("done")
+    assert (await box.run("echo here")).stdout == "here\n"
+    with pytest.raises(ProcessLost, match="what ran in it ended"):
+        await process.wait()
+    assert (await box.run("echo here")).stdout == "here\n"
+    info = await box.info()
+    assert (info.restarts, info.last_restart_reason) == (1, "Error")
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["counted before", "never counted before"])
+async def test_a_pod_that_is_deleted_while_nobody_calls(box: Any, api: Api, asked: bool) -> None:
+    await box.files.write("mine", "x")
+    if asked:
+        assert (await box.info()).restarts == 0
+    await _delete_pod(box, api)
+    if asked:
+        info = await box.info()
+        assert (info.restarts, info.last_restart_reason) == (1, "PodDeleted")
+    with pytest.raises(SandboxRestarted, match="nothing of this one was done: its pod was deleted") as caught:
+        await box.files.write("other", "x")
+    assert caught.value.reason == "PodDeleted"
+    assert not await box.files.exists("mine")
+    assert not await box.files.exists("other")
+    info = await box.info()
+    assert (info.restarts, info.last_restart_reason) == (1, "PodDeleted")
+    await _delete_pod(box, api)
+    with pytest.raises(SandboxRestarted):
+        await box.run("true")
+    assert (await box.run("echo here")).stdout == "here\n"
+    assert (await box.info()).restarts == 2
+
+
+async def test_what_one_does_oneself_is_no_news(box: Any, api: Api) -> None:
+    await box.run("true")
+    assert (await box.info()).restarts == 0
+    with pytest.warns(UserWarning, match="suspending"):
+        await box.suspend()
+    await box.resume()
+    assert (await box.run("echo here")).stdout == "here\n"
+    assert (await box.info()).restarts == 0
+    await _delete_pod(box, api)
+    with pytest.raises(SandboxRestarted):
+        await box.run("true")
+
+
+async def _delete_pod(box: Any, api: Api) -> None:
+    """Returns when another one is ready."""
+    old = (await api.get(PODS, box.sandbox, "default")).metadata.uid
+    await api.delete(PODS, box.sandbox, "default", grace=0)
+    await until(api, PODS, lambda found: box.sandbox in found and _running(found[box.sandbox], old))
+    await until(api, SANDBOXES, lambda found: _ready(found[box.sandbox]))
+
+
+def _running(pod: Any, old: str) -> bool:
+    return pod.metadata.uid != old and any(
+        one.type == "Ready" and one.status == "True" for one in pod.status.conditions
+    )
+
+
+def _restarted(pod: Any) -> bool:
+    [container] = pod.status.container_statuses
+    return bool(container.restart_count == 1 and container.ready)
+
+
 async def _kill_first(box: Any) -> None:
     """What the container runs, which is the oldest sleep; from inside, as any program in it may. It takes whoever asks for it along."""
     try:

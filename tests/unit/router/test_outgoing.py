@@ -14,6 +14,7 @@ from sandpool.router.head import parse_request, parse_response
 from sandpool.router.outgoing import completed, request_head, response_head
 from sandpool.router.ports import Target
 from sandpool.router.values import Admitted, Answer, Peer, Request
+from sandpool.wire.headers import ROUTING
 
 
 async def nowhere() -> socket.socket:
@@ -21,6 +22,9 @@ async def nowhere() -> socket.socket:
 
 
 ADMITTED = Admitted(Target("default", "box", Uid("u"), "box", "10.0.0.1"), "me", b"/inside?q", nowhere, "pool")
+
+
+DROPPING = replace(ADMITTED, drop=frozenset(name.encode() for name in ROUTING))
 
 
 def sent(data: bytes, admitted: Admitted = ADMITTED, peer: Peer = Peer("10.1.1.1"), upgrade: bytes = b"") -> list[str]:
@@ -127,3 +131,11 @@ def test_answers() -> None:
     assert encoded(answer, bare=True).endswith(b"content-length: 16\r\n\r\n")
     assert b"content-length" not in encoded(Answer(204, {}))
     assert set(problem(502, "why").body) == {"detail", "code", "message"}
+
+
+def test_which_run_of_the_daemon_is_carried_both_ways() -> None:
+    asked = sent(b"GET / HTTP/1.1\r\nHost: router.example\r\nX-Sandbox-Incarnation: 1.000-ab\r\n", DROPPING)
+    assert "x-sandbox-incarnation: 1.000-ab" in asked
+    response = parse_response(b"HTTP/1.1 412 Precondition Failed\r\nX-Sandbox-Incarnation: 2.000-cd\r\n")
+    told = response_head(response, Request(b"GET", b"/", (), "id-1"), ADMITTED, ())
+    assert b"\r\nx-sandbox-incarnation: 2.000-cd\r\n" in told

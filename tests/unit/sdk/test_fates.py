@@ -16,7 +16,7 @@ from sandpool.sdk.errors import (
     SandboxNotFound,
     SandboxRestarted,
 )
-from sandpool.sdk.fates import Interruption, interruption, lost_by, restarts_of
+from sandpool.sdk.fates import Interruption, Seen, interruption, lost_by, restarts_of, seen, steered
 from sandpool.sdk.outcome import checked, command_error
 from sandpool.sdk.refusals import refusal
 from sandpool.sdk.values import Captured, Exit, Result
@@ -79,6 +79,48 @@ def test_restarts_and_why() -> None:
     older = {"reason": "Error", "exitCode": 1, "finishedAt": "2026-11-16T11:00:00Z"}
     assert restarts_of(pod(container(running(AT), OOM, 2), container(running(AT), older, 1))) == (3, "OOMKilled")
     assert restarts_of({}) == (0, "")
+
+
+def named(uid: str, created: str = AT, restarts: int = 0, **metadata: Any) -> dict[str, Any]:
+    found = pod(container(running(AT), OOM if restarts else None, restarts))
+    return {**found, "metadata": {"uid": uid, "creationTimestamp": created, **metadata}}
+
+
+def test_a_pod_in_the_place_of_another_is_a_restart() -> None:
+    first = seen(Seen(), named("a", restarts=2))
+    assert (first.restarts, first.reason) == (2, "OOMKilled")
+    other = seen(first, named("b"))
+    assert (other.restarts, other.reason) == (3, "PodDeleted")
+    assert seen(other, named("b")) == other
+    later = seen(other, named("b", restarts=1))
+    assert (later.restarts, later.reason) == (4, "OOMKilled")
+
+
+def test_a_pod_that_is_younger_than_what_ran_in_the_sandbox_is_another() -> None:
+    assert seen(Seen(), named("b"), STARTED - 1).restarts == 1
+    assert seen(Seen(), named("b"), STARTED + 0.9).restarts == 0, "in the same second"
+    assert seen(Seen(), named("b")).restarts == 0, "nobody knows"
+    assert seen(Seen(), {}, STARTED).restarts == 0
+
+
+@pytest.mark.parametrize("before", [Seen(), seen(Seen(), named("a"))])
+def test_one_deletion_that_several_calls_hear_of_is_one_restart(before: Seen) -> None:
+    gone = seen(seen(before, None, replaced=True), None, replaced=True)
+    assert (gone.restarts, gone.reason) == (1, "PodDeleted")
+    assert seen(gone, named("b"), replaced=True).restarts == 1
+    ending = seen(before, named("a", deletionTimestamp=AT), replaced=True)
+    assert ending.restarts == 0, "it is still there"
+    assert seen(ending, named("b"), replaced=True).restarts == 1
+    taken = seen(before, named("b"), replaced=True)
+    assert seen(taken, named("b"), replaced=True).restarts == 1
+    assert seen(before, None) == before
+
+
+def test_who_suspends_and_resumes_expects_another_pod() -> None:
+    before = seen(Seen(), named("a", restarts=1))
+    after = seen(steered(before), named("b"), STARTED - 1)
+    assert (after.restarts, after.reason) == (1, "OOMKilled")
+    assert seen(after, named("c")).restarts == 2
 
 
 def test_an_error_says_what_it_was_once_that_is_known() -> None:

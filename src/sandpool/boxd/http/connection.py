@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
@@ -69,6 +69,7 @@ class Connection:
         protocol: _Protocol,
         handler: Handler,
         token: str,
+        said: Mapping[str, str],
         patience: Patience = Patience(),
     ) -> None:
         self._reader = reader
@@ -77,6 +78,7 @@ class Connection:
         self._gone = protocol.gone
         self._handler = handler
         self._token = token.encode()
+        self._said = said  # with every answer
         self._patience = patience
         self.idle = False  # between two requests
 
@@ -107,7 +109,7 @@ class Connection:
         request = Request(head, Body(self._reader, head.length, self._straight), self._gone)
         answer = await self._answer(request)
         if isinstance(answer, Switched):
-            self._writer.write(head_of(101, answer.headers))
+            self._writer.write(head_of(101, {**self._said, **answer.headers}))
             await answer.run(self._reader, self._writer)
             return False
         keep = not head.close and request.body.ended
@@ -166,7 +168,7 @@ class Connection:
             raise Refused(Code.UNAUTHENTICATED, "send the sandbox's token as Authorization: Bearer")
 
     async def _send(self, answer: Reply | Streamed | FromFile, head: Head | None, *, close: bool) -> None:
-        headers = {**answer.headers}
+        headers = {**self._said, **answer.headers}
         if close:
             headers["connection"] = "close"
         bare = head is not None and head.method == "HEAD"

@@ -13,7 +13,7 @@ from sandpool.wire.frames import encode
 REASONS = {
     101: "Switching Protocols", 200: "OK", 201: "Created", 204: "No Content", 206: "Partial Content", 304: "Not Modified",
     400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
-    409: "Conflict", 413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content",
+    409: "Conflict", 412: "Precondition Failed", 413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content",
     429: "Too Many Requests", 500: "Internal Server Error", 503: "Service Unavailable", 507: "Insufficient Storage",
 }  # fmt: skip
 

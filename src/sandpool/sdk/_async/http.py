@@ -221,6 +221,7 @@ class Http:
                 raise await refused(exchange, deadline)
             verify_upgrade(key, exchange.headers, protocols)
             socket = WebSocket(exchange.transport, exchange.headers.get("sec-websocket-protocol", ""))
+            socket.headers = exchange.headers
             socket.feed(exchange.rest())
             return socket
         except BaseException:

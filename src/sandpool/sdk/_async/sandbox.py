@@ -351,6 +351,8 @@ class AsyncSandbox(AsyncCommands):
             await steer(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
         except SandboxGone as error:
             raise await self._plane.explained(error) from None
+        finally:
+            self._fate.steered()  # also where nobody waited for its end
 
     def _check_open(self) -> None:
         if self._ended:

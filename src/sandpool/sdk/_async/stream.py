@@ -11,7 +11,7 @@ from sandpool.sdk._async.links import Link
 from sandpool.sdk.answers import understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandLost, SandboxError
+from sandpool.sdk.errors import CommandError, CommandLost, SandboxError
 from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.outcome import refused
 from sandpool.sdk.refusals import printable
@@ -77,6 +77,9 @@ class AsyncStream:
                 frame = await link.next(
                     left(self._deadline, f"{self._sandbox}: no end of {shown(self.command)!r} was told")
                 )
+            except CommandError:  # it was never started, and this says why
+                await self.close()
+                raise
             except Unreachable as error:
                 await self.close()
                 raise await self._lost(str(error)) from error

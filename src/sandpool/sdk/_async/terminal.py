@@ -11,7 +11,7 @@ from sandpool.sdk._async.follower import Follower, Patience
 from sandpool.sdk._async.links import Link, SocketLink
 from sandpool.sdk._async.process import AsyncProcess
 from sandpool.sdk._async.sources import plain
-from sandpool.sdk.errors import NotReady, RouterError, SandboxError, TimedOut
+from sandpool.sdk.errors import NotReady, RouterError, SandboxError, SandboxRestarted, TimedOut
 from sandpool.sdk.values import Exit, ProcessInfo
 from sandpool.wire.frames import Kind, encode
 
@@ -44,7 +44,7 @@ class AsyncTerminal:
         """What is shown next, as soon as there is something; nothing at the end. TimedOut if nothing comes in time."""
         try:
             output = await self._follower.next(timeout)
-        except (RouterError, NotReady) as error:
+        except (RouterError, NotReady, SandboxRestarted) as error:
             raise await self._process._failed(error) from None
         except TimedOut:
             if timeout is None:
@@ -115,7 +115,7 @@ class AsyncTerminal:
                 assert isinstance(link, SocketLink)
                 await link.send(kind, data)
                 return
-            except (RouterError, NotReady) as error:
+            except (RouterError, NotReady, SandboxRestarted) as error:
                 raise await self._process._failed(error) from None
             except Unreachable as error:
                 await self._follower.drop(link)

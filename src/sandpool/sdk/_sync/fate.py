@@ -2,6 +2,8 @@
 # ruff: noqa: C416, SIM110, SIM117, UP028, RUF100
 """What became of a claim's sandbox, asked for when something has failed and never before.
 
+A call that finds another daemon in the sandbox than the last one is refused by it (data_plane.py); here is found out why there is another.
+
 `kubectl delete sandbox` takes the sandbox from under a claim; the controllers give the claim another one. Then the handle leads to
 that one, and one call says so with SandboxReplaced: what was in the old one is gone, which nobody should have to guess.
 """
@@ -13,7 +15,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from sandpool.base.errors import SandpoolError
-from sandpool.kube.errors import NotFound, Unreachable
+from sandpool.kube.errors import NotFound
 from sandpool.sdk._sync.cluster import Cluster, Object
 from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.transport import sleep
@@ -23,23 +25,27 @@ from sandpool.sdk.errors import (
     CommandLost,
     NotReady,
     ProcessNotFound,
-    RouterError,
     SandboxError,
     SandboxEvicted,
     SandboxGone,
     SandboxNotFound,
     SandboxReplaced,
+    SandboxRestarted,
 )
 from sandpool.sdk.fates import (
     DAEMON_ENDED,
     EVICTED,
+    POD_DELETED,
+    UNHEARD,
     Interruption,
     Ran,
+    Seen,
     interruption,
     lost_by,
-    restarts_of,
+    seen,
+    steered,
 )
-from sandpool.wire.paths import PROCESSES
+from sandpool.wire.paths import HEALTH, PROCESSES
 
 POD_NAME = "agents.x-k8s.io/pod-name"
 PATIENCE = 5.0
@@ -47,6 +53,7 @@ PATIENCE = 5.0
 TOLD = 3.0
 """Seconds within which a node tells that a container has ended."""
 PAUSE = 0.1
+_ENDED = Interruption(DAEMON_ENDED, "its daemon ended and was started again")
 
 
 class Fate:
@@ -57,6 +64,7 @@ class Fate:
         self._cluster = cluster
         self._plane = plane
         self._namespace, self._name, self._uid = (str(metadata[key]) for key in ("namespace", "name", "uid"))
+        self._seen = Seen()
 
     def explained(self, error: SandboxError, ran: Ran) -> SandboxError:
         """The error that says what happened; the same one if nothing more can be found out. `ran` is what it is about."""
@@ -72,10 +80,16 @@ class Fate:
         if not info.sandbox:
             return info
         try:
-            count, reason = restarts_of(self._cluster.get(pods(self._namespace, info.sandbox)))
+            pod = self._cluster.get(pods(self._namespace, info.sandbox))
         except SandpoolError:
             return info
-        return replace(info, restarts=count, last_restart_reason=reason)
+        self._seen = seen(self._seen, pod, self._plane.since)
+        return replace(info, restarts=self._seen.restarts, last_restart_reason=self._seen.reason)
+
+    def steered(self) -> None:
+        """Whoever has the handle has suspended or resumed the sandbox: that it was started again is no news."""
+        self._seen = steered(self._seen)
+        self._plane.forget()
 
     def _looked(self, error: SandboxError, ran: Ran) -> SandboxError:
         name, uid, until = self._plane.sandbox, self._plane.uid, time.monotonic() + PATIENCE
@@ -102,10 +116,14 @@ class Fate:
     def _of_pod(self, error: SandboxError, box: Object, ran: Ran) -> SandboxError:
         notes = box["metadata"].get("annotations") or {}
         path = pods(self._namespace, str(notes.get(POD_NAME) or box["metadata"]["name"]))
-        if isinstance(error, CommandLost):
+        if isinstance(error, SandboxRestarted):
+            why: Interruption | None = self._forgotten(path, ran.started, TOLD) or _ENDED
+        elif isinstance(error, CommandLost):
             why = self._broke(path, ran)
+        elif isinstance(error, ProcessNotFound):  # whoever had it in hand knows that it was there
+            why = self._forgotten(path, ran.started, TOLD if ran.id else 0.0)
         else:
-            why = self._forgotten(path, ran) if isinstance(error, ProcessNotFound) else interruption(self._found(path))
+            why = self._interruption(path)
         if why is None:
             return error
         if why.reason == EVICTED:
@@ -116,39 +134,45 @@ class Fate:
         """Why a connection broke. A node tells of an end a moment after it, so it is given that long; unless the daemon that the
         command was started by still answers: then it was the connection and nothing else."""
         until = time.monotonic() + TOLD
-        while (why := interruption(self._found(path), ran.started)) is None:
+        since = self._plane.since if ran == UNHEARD else ran.started
+        while (why := self._interruption(path, since)) is None:
             known = self._known(ran)
             if known is False:
-                found = interruption(self._found(path), ran.started, forgotten=True)
-                return found or Interruption(DAEMON_ENDED, "its daemon ended and was started again")
+                return self._interruption(path, since, forgotten=True) or _ENDED
             if known or time.monotonic() >= until:
                 return None
             sleep(PAUSE)
         return why
 
-    def _forgotten(self, path: str, ran: Ran) -> Interruption | None:
-        """Why the daemon does not know a process. Whoever had it in hand knows that it was there, and waits for the node's word."""
-        until = time.monotonic() + (TOLD if ran.id else 0.0)
-        while (why := interruption(self._found(path), ran.started, forgotten=True)) is None:
+    def _forgotten(self, path: str, since: float, patience: float) -> Interruption | None:
+        """Why the daemon does not know what was there before: whoever is sure that it was waits for the node's word."""
+        until = time.monotonic() + patience
+        while (why := self._interruption(path, since, forgotten=True)) is None:
             if time.monotonic() >= until:
                 return None
             sleep(PAUSE)
         return why
 
     def _known(self, ran: Ran) -> bool | None:
-        """Whether the daemon in the sandbox is the one that started it. None: it does not answer."""
-        if not ran.id:
+        """Whether the daemon in the sandbox is the one that started it. None: it does not answer, or nobody knows which one did."""
+        if not ran.id and self._plane.since == UNHEARD.started:
             return None
-        try:
-            self._plane.request("GET", f"{PROCESSES}/{quote(ran.id, safe='')}", timeout=TOLD)
-        except RouterError as error:
-            return False if error.status == 404 else None
-        except (NotReady, Unreachable):
-            return None
-        return True
+        path = f"{PROCESSES}/{quote(ran.id, safe='')}" if ran.id else HEALTH
+        return self._plane.answered_by_the_same(path, TOLD)
+
+    def _interruption(
+        self, path: str, since: float = UNHEARD.started, *, forgotten: bool = False
+    ) -> Interruption | None:
+        pod = self._found(path)
+        why = interruption(pod, since, forgotten=forgotten)
+        if why is not None and why.reason == POD_DELETED:
+            self._seen = seen(self._seen, pod, replaced=True)
+        return why
 
     def _follow(self, sandbox: str, uid: str) -> SandboxReplaced:
         old, self._plane.sandbox, self._plane.uid = self._plane.sandbox, sandbox, uid
+        self._plane.forget()
+        self._seen = Seen()
         return SandboxReplaced(
             f"{self}: its sandbox {old} was deleted, and it has another one now, {sandbox}: what was in the old one is gone; this "
             "handle leads to the new one, so prepare it again and go on",

@@ -16,7 +16,7 @@ from sandpool.sdk._sync.links import Link
 from sandpool.sdk._sync.transport import Lock, sleep
 from sandpool.sdk.answers import understood
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import TimedOut
+from sandpool.sdk.errors import SandboxRestarted, TimedOut
 from sandpool.sdk.values import Exit, Output, StreamName
 from sandpool.wire.frames import Frame, Kind
 
@@ -90,6 +90,8 @@ class Follower:
         """The next frame; None if the connection was lost, and another one is to be tried."""
         try:
             link = self.link()
+        except SandboxRestarted:  # there is nothing to come back to
+            raise
         except Unreachable as error:
             self._patience.after(error)
             return None

@@ -23,9 +23,11 @@ from sandpool.sdk.errors import (
     CommandError,
     CommandTimeout,
     NotReady,
+    ProcessLost,
     ProcessNotFound,
     RouterError,
     SandboxError,
+    SandboxRestarted,
     TimedOut,
 )
 from sandpool.sdk.fates import UNHEARD, Ran
@@ -114,7 +116,7 @@ class Process:
         """The next piece of its output; None when it has ended and all was read. TimedOut if none comes in time."""
         try:
             return self._follower.next(timeout)
-        except (RouterError, NotReady) as error:
+        except (RouterError, NotReady, SandboxRestarted) as error:
             raise self._failed(error) from None
         except TimedOut:
             if timeout is None:  # not its silence: the connection
@@ -203,8 +205,8 @@ class Process:
         self.close()
         try:
             self._plane.request("DELETE", self._path(), timeout=ANSWER)
-        except RouterError as error:
-            if error.status != 404:
+        except (RouterError, SandboxRestarted) as error:
+            if not (isinstance(error, RouterError) and error.status == 404):
                 raise self._failed(error) from None
 
     def close(self) -> None:
@@ -234,20 +236,25 @@ class Process:
     def _look(self, query: str) -> ProcessInfo:
         try:
             answer = self._plane.request("GET", self._path() + query, timeout=ANSWER)
-        except (RouterError, NotReady) as error:
+        except (RouterError, NotReady, SandboxRestarted) as error:
             raise self._failed(error) from None
         return ProcessInfo.of(answer.json())
 
     def _tell(self, what: str, body: bytes = b"", timeout: float | None = ANSWER) -> None:
         try:
             self._plane.request("POST", self._path(what), body=body, timeout=timeout)
-        except (RouterError, NotReady) as error:
+        except (RouterError, NotReady, SandboxRestarted) as error:
             raise self._failed(error) from None
 
-    def _failed(self, error: RouterError | NotReady) -> SandboxError:
+    def _failed(self, error: RouterError | NotReady | SandboxRestarted) -> SandboxError:
         """ProcessLost if the sandbox was started again since, whatever was heard of it."""
+        if isinstance(error, SandboxRestarted):
+            return ProcessLost(f"{self._name}: it ended, for {error}", error.reason)
         if isinstance(error, RouterError):
             return self._plane.explained(command_error(error, process=True), self._ran)
         unknown = ProcessNotFound(f"{self._name}: {error}")
         found = self._plane.explained(unknown, self._ran)
-        return error if found is unknown else found
+        if found is unknown:
+            return error
+        self._plane.forget()
+        return found

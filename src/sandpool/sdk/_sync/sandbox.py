@@ -352,6 +352,8 @@ class Sandbox(Commands):
             steer(self._connection.cluster, self.namespace, self.sandbox, self._plane.uid, mode, timeout)
         except SandboxGone as error:
             raise self._plane.explained(error) from None
+        finally:
+            self._fate.steered()  # also where nobody waited for its end
 
     def _check_open(self) -> None:
         if self._ended:

@@ -13,7 +13,7 @@ from sandpool.sdk._sync.links import Link
 from sandpool.sdk.answers import understood
 from sandpool.sdk.command import shown
 from sandpool.sdk.deadline import after, left
-from sandpool.sdk.errors import CommandLost, SandboxError
+from sandpool.sdk.errors import CommandError, CommandLost, SandboxError
 from sandpool.sdk.fates import UNHEARD, Ran
 from sandpool.sdk.outcome import refused
 from sandpool.sdk.refusals import printable
@@ -77,6 +77,9 @@ class Stream:
             try:
                 link = self._opened()
                 frame = link.next(left(self._deadline, f"{self._sandbox}: no end of {shown(self.command)!r} was told"))
+            except CommandError:  # it was never started, and this says why
+                self.close()
+                raise
             except Unreachable as error:
                 self.close()
                 raise self._lost(str(error)) from error

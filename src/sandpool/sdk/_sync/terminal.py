@@ -13,7 +13,7 @@ from sandpool.sdk._sync.follower import Follower, Patience
 from sandpool.sdk._sync.links import Link, SocketLink
 from sandpool.sdk._sync.process import Process
 from sandpool.sdk._sync.sources import plain
-from sandpool.sdk.errors import NotReady, RouterError, SandboxError, TimedOut
+from sandpool.sdk.errors import NotReady, RouterError, SandboxError, SandboxRestarted, TimedOut
 from sandpool.sdk.values import Exit, ProcessInfo
 from sandpool.wire.frames import Kind, encode
 
@@ -46,7 +46,7 @@ class Terminal:
         """What is shown next, as soon as there is something; nothing at the end. TimedOut if nothing comes in time."""
         try:
             output = self._follower.next(timeout)
-        except (RouterError, NotReady) as error:
+        except (RouterError, NotReady, SandboxRestarted) as error:
             raise self._process._failed(error) from None
         except TimedOut:
             if timeout is None:
@@ -117,7 +117,7 @@ class Terminal:
                 assert isinstance(link, SocketLink)
                 link.send(kind, data)
                 return
-            except (RouterError, NotReady) as error:
+            except (RouterError, NotReady, SandboxRestarted) as error:
                 raise self._process._failed(error) from None
             except Unreachable as error:
                 self._follower.drop(link)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 from collections import deque
+from collections.abc import Mapping
 
 from sandpool.kube.errors import Unreachable, Unreadable
 from sandpool.sdk._sync.line import Line
@@ -39,6 +40,7 @@ GOODBYE = 1.0  # seconds that the other side may take to say that it closes, too
 class WebSocket:
     def __init__(self, transport: Line, protocol: str = "") -> None:
         self.protocol = protocol
+        self.headers: Mapping[str, str] = {}  # of the answer that began it; names in lower case
         self.code: int | None = None  # why the other side closed it
         self.reason = ""
         self._transport = transport
