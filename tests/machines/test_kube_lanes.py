@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import looptime
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from sandpool.base.clock import LoopClock
 from sandpool.base.rate_limit import TokenBucket
 from sandpool.kube.lanes import Lane, LaneGate
+from sandpool.kube.pacing import Outcome
 
 
 @dataclass(frozen=True)
@@ -23,18 +25,23 @@ class Request:
     at: float
     lasts: float
     gives_up: float | None  # so long after `at`
+    refusals: int = 0  # of a write, before it is served
 
 
 # Powers of two, so that virtual time adds up without rounding.
 TIMES = st.integers(0, 40).map(lambda eighths: eighths / 8)
-REQUESTS = st.builds(
-    Request,
-    lane=st.sampled_from(Lane),
-    write=st.booleans(),
-    at=TIMES,
-    lasts=TIMES,
-    gives_up=st.none() | TIMES,
-)
+
+
+def a_request(refusals: st.SearchStrategy[int]) -> st.SearchStrategy[Request]:
+    return st.builds(
+        Request,
+        lane=st.sampled_from(Lane),
+        write=st.booleans(),
+        at=TIMES,
+        lasts=TIMES,
+        gives_up=st.none() | TIMES,
+        refusals=refusals,
+    )
 
 
 class Run:
@@ -50,7 +57,9 @@ class Run:
         await asyncio.sleep(request.at)
         try:
             async with asyncio.timeout(request.gives_up):
-                await self.gate.enter(request.lane, request.write)
+                arrival = await self.gate.enter(request.lane, request.write)
+                if request.write:
+                    await self.refuse(request, arrival)
                 self.waits.append((request, loop.time() - request.at))
                 self.passed.append(loop.time())
                 if request.write:
@@ -58,12 +67,21 @@ class Run:
         except TimeoutError:
             pass
 
+    async def refuse(self, request: Request, arrival: int) -> None:
+        early = 0
+        for _ in range(request.refusals):
+            self.passed.append(asyncio.get_running_loop().time())
+            self.gate.learn("patch x", Outcome.THROTTLED, self.passed[-1], 1.0)
+            self.gate.leave(request.lane)
+            early += await self.gate.enter_again(request.lane, arrival, early, 1.0)
+
     async def hold(self, request: Request) -> None:
         self.flying[request.lane] += 1
         try:
             # Others may have been let through whose tasks have not run yet.
             assert sum(self.flying.values()) <= self.gate.in_flight <= self.width
             await asyncio.sleep(request.lasts)
+            self.gate.learn("patch x", Outcome.SERVED, 0.0)
         finally:
             self.flying[request.lane] -= 1
             self.gate.leave(request.lane)
@@ -93,29 +111,46 @@ def check(run: Run, requests: list[Request]) -> None:
             assert index + 1 <= run.burst + at * run.qps + 1e-3
     else:
         assert all(wait == 0 for request, wait in run.waits if not request.write)
-    if run.qps <= 0 and run.width >= len(requests):
+    if run.qps <= 0 and run.width >= len(requests) and not any(request.refusals for request in requests):
         for request, wait in run.waits:
             assert wait <= (0.0 if request.lane is Lane.CLAIMS else 0.5), (
                 "with room for all, only the rest is waited for"
             )
 
 
-SCHEDULES = {
-    "requests": st.lists(REQUESTS, max_size=14),
-    "width": st.sampled_from([1, 2, 3, 64]),
-    "qps": st.sampled_from([0.0, 0.0, 0.5, 4.0]),
-    "burst": st.integers(1, 4),
-}
+def schedules(refusals: st.SearchStrategy[int]) -> dict[str, st.SearchStrategy[Any]]:
+    return {
+        "requests": st.lists(a_request(refusals), max_size=14),
+        "width": st.sampled_from([1, 2, 3, 64]),
+        "qps": st.sampled_from([0.0, 0.0, 0.5, 4.0]),
+        "burst": st.integers(1, 4),
+    }
 
 
-@given(**SCHEDULES)
+TAKEN, REFUSED = schedules(st.just(0)), schedules(st.sampled_from([0, 0, 1, 3]))
+
+
+@given(**TAKEN)
 @settings(deadline=None)
 def test_schedules(requests: list[Request], width: int, qps: float, burst: int) -> None:
     check(play(requests, width, qps, burst), requests)
 
 
+@given(**REFUSED)
+@settings(deadline=None)
+def test_schedules_with_refusals(requests: list[Request], width: int, qps: float, burst: int) -> None:
+    check(play(requests, width, qps, burst), requests)
+
+
 @pytest.mark.long
-@given(**SCHEDULES)
+@given(**TAKEN)
 @settings(deadline=None, max_examples=5000)
 def test_many_schedules(requests: list[Request], width: int, qps: float, burst: int) -> None:
+    check(play(requests, width, qps, burst), requests)
+
+
+@pytest.mark.long
+@given(**REFUSED)
+@settings(deadline=None, max_examples=5000)
+def test_many_schedules_with_refusals(requests: list[Request], width: int, qps: float, burst: int) -> None:
     check(play(requests, width, qps, burst), requests)

@@ -33,6 +33,7 @@ from sandpool.kube.http import HttpApi, connect
 from sandpool.kube.kubeconfig import load_config
 from sandpool.kube.lanes import Lane
 from sandpool.kube.pacing import Bounds, Pacer
+from sandpool.kube.retry import RetryPolicy
 from sandpool.kube.transport import Limits
 from sandpool.kube.write_lanes import lane_of_write, shown
 from sandpool.loop.events import EventRecorder
@@ -61,6 +62,9 @@ RELEASED = 0.25
 nobody does twice; when many claims are released at once it would take half a minute, and longer where others use it as well."""
 TOLD = 2.0
 """Seconds that Events still waiting at the end have to be written."""
+REFUSED = 45.0
+"""Seconds in which a write that the server refuses (429) keeps its place in line. Less than a reconcile may take (loop/controller.py): one that fails
+begins again at the end of the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,7 @@ async def _connected(
         connect(
             config,
             **made,
+            policy=RetryPolicy(throttled=REFUSED),
             limits=Limits(connections=rate.connections, write=min(Limits().write, options.terms.renew)),
             qps=rate.qps,
             burst=rate.burst,

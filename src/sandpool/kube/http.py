@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -153,39 +154,49 @@ class HttpApi:
 
     async def _persist(self, verb: str, resource: Resource[Any], call: Call, attempt: Callable[[], Awaitable[R]]) -> R:
         """Make the call until it is processed or there is no point. No place is held while it pauses."""
-        started, tries, outcome, arrival = self._clock.monotonic(), 0, "ok", None
+        started, refusals, early, outcome, went = self._clock.monotonic(), 0, 0, "ok", False
         lane = self._lane if self._lane is not None else self._sort(present_lane(), verb, resource)
         try:
+            arrival = await self.gate.enter(lane, call.writes)
             while True:
-                tries += 1
-                arrival = await self.gate.enter(lane, call.writes, arrival)
                 try:
                     if call.writes:
-                        return await self._learned(f"{verb} {resource.group_resource}", attempt)
+                        return await self._learned(f"{verb} {resource.group_resource}", attempt, own=went and early > 1)
                     return await attempt()
                 except (TooManyRequests, Refused) as error:
-                    wait = pause(self._policy, error, tries, self._clock.monotonic() - started, self._draw())
+                    refusals += 1
+                    wait = self._pause(call, error, refusals - early, self._clock.monotonic() - started)
                     if wait is None:
                         raise
                 finally:
                     if call.writes:
                         self.gate.leave(lane)
-                await self._clock.sleep(wait)
+                if call.writes:
+                    went = await self.gate.enter_again(lane, arrival, early, wait)
+                    early += went
+                else:
+                    await self._clock.sleep(wait)
+                    await self.gate.enter(lane, False, arrival)
         except BaseException as error:
             outcome = type(error).__name__
             raise
         finally:
             self._told(verb, resource.group_resource, outcome, self._clock.monotonic() - started)
 
-    async def _learned(self, kind: str, attempt: Callable[[], Awaitable[R]]) -> R:
-        """One write, of whose end the gate learns."""
+    def _pause(self, call: Call, error: TooManyRequests | Refused, tries: int, elapsed: float) -> float | None:
+        """What went before its time, instead of another one, is no try. Only a write has a place in line to lose by giving up."""
+        policy = self._policy if call.writes else replace(self._policy, throttled=0.0)
+        return pause(policy, error, tries, elapsed, self._draw())
+
+    async def _learned(self, kind: str, attempt: Callable[[], Awaitable[R]], *, own: bool) -> R:
+        """One write, of whose end the gate learns. `own`: others were served while it was refused, again and again."""
         sent = self._clock.monotonic()
         try:
             answer = await attempt()
         except Exception as error:
             judged = judge(error, self._clock.monotonic() - sent)
             if judged is not None:
-                self.gate.learn(kind, judged, sent, float(getattr(error, "retry_after", None) or 0))
+                self.gate.learn(kind, judged, sent, float(getattr(error, "retry_after", None) or 0), own=own)
             raise
         self.gate.learn(kind, Outcome.SERVED, sent)
         return answer

@@ -6,15 +6,16 @@ seconds while writes of claims are in flight and for `patience` while some wait;
 of claims it has everything at once. Refill does not rest at all while claims wait for members (`hurry`): to make these is what they wait for. No lane
 is ever kept out. Reads need no place. Every request, whatever its lane, takes a token of the rate limit.
 
-Within a lane it is first come, first served, and a request that is sent again keeps its place: claims of a pool are not reordered here. Only
-what ends something that has begun goes before what begins something (`finishing`): else, in a burst, all would end last.
+Within a lane it is first come, first served, and a request that is sent again keeps its place: claims of a pool are not reordered here. One that
+was refused goes before its rest is over rather than being overtaken (rests.py). Only what ends something that has begun goes before what begins
+something (`finishing`): else, in a burst, all would end last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from enum import IntEnum
 from itertools import count
@@ -24,6 +25,7 @@ from sandpool.base.clock import Clock
 from sandpool.base.rate_limit import TokenBucket
 from sandpool.base.stride import Turns
 from sandpool.kube.pacing import Outcome, Pacer
+from sandpool.kube.rests import Place, Rest, Rests, proof
 
 
 class Lane(IntEnum):
@@ -78,24 +80,20 @@ class finishing:
         _FINISHING.reset(self._token)
 
 
-_Place = tuple[bool, int]
-"""Where a request stands in its lane: whether it begins something, and when it came."""
-
-
 class _Waiting:
     """The requests of one lane that wait, in order. Those that gave up are skipped when it is their turn."""
 
     __slots__ = ("heap", "left")
 
     def __init__(self) -> None:
-        self.heap: list[tuple[_Place, float, asyncio.Future[None]]] = []  # place, since when, and what it waits for
+        self.heap: list[tuple[Place, float, asyncio.Future[None]]] = []  # place, since when, and what it waits for
         self.left = 0  # how many in the heap still wait
 
-    def add(self, place: _Place, since: float, granted: asyncio.Future[None]) -> None:
+    def add(self, place: Place, since: float, granted: asyncio.Future[None]) -> None:
         heapq.heappush(self.heap, (place, since, granted))
         self.left += 1
 
-    def first(self) -> tuple[_Place, float] | None:
+    def first(self) -> tuple[Place, float] | None:
         """Who is next, and since when that has waited."""
         heap = self.heap
         while heap and heap[0][2].done():
@@ -132,6 +130,8 @@ class LaneGate:
         self._waiting = 0
         self._reads = tuple(_Waiting() for _ in Lane)
         self._writes = tuple(_Waiting() for _ in Lane)
+        self._rests = tuple(Rests() for _ in Lane)
+        self._served = 0  # writes, so far
         self._turns = Turns([WEIGHTS[lane] for lane in Lane])
         self._arrivals = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -166,7 +166,7 @@ class LaneGate:
 
     def enter_now(self, lane: Lane) -> bool:
         """Whether a write may be sent without waiting; if so, it has its place."""
-        if self._waiting or self._flying >= self._allowed or not self._unlimited:
+        if self._waiting or self._flying >= self._allowed or not self._unlimited or self._rests[lane]:
             return False
         if lane and self._in_flight[0] and not self._patient_enough(lane, self._grace, 0.0):
             return False
@@ -199,6 +199,27 @@ class LaneGate:
             raise
         return arrival
 
+    async def enter_again(self, lane: Lane, arrival: int, early: int, wait: float) -> bool:
+        """As `enter`, for a write that was refused and has left: after `wait` seconds, or before that instead of a younger one. True if it was
+        that. `early`: how often it was that already."""
+        loop = asyncio.get_running_loop()
+        rest = Rest((not _FINISHING.get(), arrival), self._served + proof(early), loop.create_future())
+        self._rests[lane].add(rest)
+        sleep = loop.create_task(self._clock.sleep(wait))
+        try:
+            await asyncio.wait((sleep, rest.granted), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if rest.granted.done():  # permission and cancellation met: give the place back
+                self.leave(lane)
+            raise
+        finally:
+            self._rests[lane].remove(rest)
+            sleep.cancel()
+        if rest.granted.done():
+            return True
+        await self.enter(lane, True, arrival)
+        return False
+
     def leave(self, lane: Lane) -> None:
         """A write has its answer, or will have none."""
         self._flying -= 1
@@ -206,12 +227,13 @@ class LaneGate:
         if self._waiting:
             self._serve()
 
-    def learn(self, kind: str, outcome: Outcome, sent: float, retry_after: float = 0.0) -> None:
-        """What became of a write that has not left yet; `kind` is its verb and resource."""
+    def learn(self, kind: str, outcome: Outcome, sent: float, retry_after: float = 0.0, *, own: bool = False) -> None:
+        """What became of a write that has not left yet; `kind` is its verb and resource. `own`: if it was refused, then for a reason of its own."""
         pacer = self._pacer
+        self._served += outcome is Outcome.SERVED
         if pacer is not None:
             now, busy = self._clock.monotonic(), 2 * self._flying >= self._allowed
-            pacer.hear(kind, outcome, sent=sent, now=now, busy=busy, retry_after=retry_after)
+            pacer.hear(kind, outcome, sent=sent, now=now, busy=busy, retry_after=retry_after, own=own)
             self._allowed = min(self._width, pacer.view.allowed(now))
 
     def _serve(self) -> None:
@@ -222,12 +244,16 @@ class LaneGate:
         now = self._clock.monotonic()
         if self._pacer is not None:
             self._allowed = min(self._width, self._pacer.view.allowed(now))
+        replaced = [0] * len(Lane)  # writes instead of which another one was sent: they wait for the next time
         while self._waiting:
-            ready = self._ready(now)
+            ready = self._ready(now, replaced)
             if not ready or not self._bucket.take(now):
                 break
             lane = Lane(self._turns.choose(ready))
             self._turns.took(lane)
+            if ready[lane] and self._sent_instead(lane):
+                replaced[lane] += 1
+                continue
             self._waiting -= 1
             if ready[lane]:
                 self._flying += 1
@@ -238,14 +264,25 @@ class LaneGate:
         if self._waiting and (again := self._look_again(now)) > 0:
             self._timer = asyncio.get_running_loop().call_later(again, self._serve)
 
-    def _ready(self, now: float) -> dict[Lane, bool]:
+    def _sent_instead(self, lane: Lane) -> bool:
+        """Whether another write goes instead of the next one of a lane, because it is older and was refused before."""
+        head = self._writes[lane].first() if self._rests[lane] else None
+        rest = None if head is None else self._rests[lane].take(head[0], self._served)
+        if rest is None:
+            return False
+        self._flying += 1
+        self._in_flight[lane] += 1
+        rest.granted.set_result(None)
+        return True
+
+    def _ready(self, now: float, replaced: Sequence[int]) -> dict[Lane, bool]:
         """The lanes of which a request may go if there is a token, and whether that is a write. Of a read and a write the one goes
         that came first: neither a stream of reads nor one of writes starves the other."""
         room, ready = self._flying < self._allowed, {}
         for lane in _LANES:
             read, write = self._reads[lane].first(), self._writes[lane].first() if room else None
             head = write if write is not None and (read is None or write < read) else read
-            if head is None:
+            if head is None or (head is write and self._writes[lane].left <= replaced[lane]):
                 continue
             patience = (
                 self._patience if Lane.CLAIMS in ready else self._grace if self._in_flight[0] and head is write else 0.0

@@ -57,3 +57,7 @@ class Granter(Protocol):
     def busy(self, claim: SandboxClaim) -> Busy | None:
         """Whether a claim that was granted nothing has to come back later. None: it may be stored, and wait."""
         ...
+
+    def noted(self, claim: SandboxClaim) -> Mapping[str, str]:
+        """The annotations of a claim that is stored and has to wait: by them its place in line outlasts this process."""
+        ...

@@ -176,9 +176,17 @@ class Pacer:
         self.lowered = dict.fromkeys(("throttled", "failed", "slow"), 0)
 
     def hear(
-        self, kind: str, outcome: Outcome, *, sent: float, now: float, busy: bool, retry_after: float = 0.0
+        self,
+        kind: str,
+        outcome: Outcome,
+        *,
+        sent: float,
+        now: float,
+        busy: bool,
+        retry_after: float = 0.0,
+        own: bool = False,
     ) -> None:
-        """One write of a kind (verb and resource: few) has ended."""
+        """One write of a kind (verb and resource: few) has ended. `own`: a refusal of this one says nothing about the others."""
         slowness = 1.0
         if outcome is Outcome.SERVED:
             took = now - sent
@@ -186,6 +194,8 @@ class Pacer:
             slowness = took / floor.seconds
         elif outcome is Outcome.THROTTLED:
             self.throttled += 1
+            if own:
+                return
         before = self.view
         self.view = next_view(before, Answer(outcome, sent, slowness, busy, retry_after), self._bounds, now)
         if self.view.limit < before.limit:

@@ -18,13 +18,15 @@ class RetryPolicy:
     budget: float = 10.0  # seconds, from the first attempt to the start of the last
     first: float = 0.1  # the first pause after a refused connection
     longest: float = 2.0
+    throttled: float = 0.0  # the budget after 429, however many attempts that are; 0: as after anything else
 
 
 def pause(policy: RetryPolicy, error: SandpoolError, attempt: int, elapsed: float, draw: float) -> float | None:
     """Seconds to wait after attempt number `attempt` (from 1) failed, or None to give up. `draw` is from [0, 1)."""
-    if attempt >= policy.attempts:
+    lasting = isinstance(error, TooManyRequests) and policy.throttled > 0
+    if attempt >= policy.attempts and not lasting:
         return None
-    backoff = min(policy.longest, policy.first * 2 ** (attempt - 1))
+    backoff = min(policy.longest, policy.first * 2.0 ** min(30, attempt - 1))
     if isinstance(error, TooManyRequests):
         # Never before the server said; a little after, so that those who were refused together come back apart.
         asked = float(max(0, error.retry_after)) if error.retry_after is not None else 0.0
@@ -33,4 +35,4 @@ def pause(policy: RetryPolicy, error: SandpoolError, attempt: int, elapsed: floa
         wait = backoff * (0.5 + draw / 2)
     else:
         return None
-    return wait if elapsed + wait <= policy.budget else None
+    return wait if elapsed + wait <= (policy.throttled if lasting else policy.budget) else None

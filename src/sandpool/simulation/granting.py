@@ -5,6 +5,7 @@ What it decides is put down to it, with what it knew in that moment; the claim i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,10 @@ class Granting:
     def busy(self, claim: SandboxClaim) -> Busy | None:
         leader = self._leader
         return leader.controllers.claim.outright.busy(claim) if leader.alive else None
+
+    def noted(self, claim: SandboxClaim) -> Mapping[str, str]:
+        leader = self._leader
+        return leader.controllers.claim.outright.noted(claim) if leader.alive else {}
 
     def grant(self, claim: SandboxClaim) -> Grant | None:
         leader = self._leader

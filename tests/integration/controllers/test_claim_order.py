@@ -7,14 +7,25 @@ from datetime import timedelta
 
 import pytest
 
-from integration.controllers.claim_cluster import NOT_READY, World, a_claim_cluster, a_life
+from integration.controllers.claim_cluster import NOT_READY, Life, World, a_claim_cluster, a_life
+from sandpool.controllers.claim.options import Options
+from sandpool.controlplane.api import LocalApi
 from sandpool.model.kinds import CLAIMS, POOLS
 from sandpool.model.patches import merge_patch
 from sandpool.model.times import seconds
 from support.faulty_api import FaultyApi
+from support.flaky_api import FlakyApi
 from support.loop_cluster import START, a_cluster
 
 pytestmark = pytest.mark.looptime
+
+
+def as_one_machine(api: FlakyApi, life: Life) -> None:
+    """The server asks this life of the controller before it stores a claim."""
+    local = api._api
+    assert isinstance(local, LocalApi)
+    local._objects.outright.granter = life.controller.outright
+
 
 IS_READY = ("True", "DependenciesReady")
 MISSING = ("False", "SandboxMissing")
@@ -141,6 +152,37 @@ async def test_a_leader_knows_the_order_of_what_it_heard_of_before_it_led() -> N
                 await life.member(f"m{number}")
                 await life.settle(1)
                 assert await life.has(name) == f"m{number}"
+
+
+@pytest.mark.parametrize("lives", [1, 3])
+async def test_on_one_machine_the_order_within_a_second_outlasts_a_restart(lives: int) -> None:
+    """Also of those who were told that they wait, and whose revision moved on with it."""
+    names = ("z", "y", "x", "w", "v")
+    slowly = Options(told_per_second=0.5, patience=1000.0)
+    async with a_cluster() as api:
+        world, served = World(api), list[str]()
+        await world.furnish(0, replicas=5)
+        for number in range(len(names)):
+            await world.member(f"m{number}", ready=False)
+        for life_number in range(lives):
+            async with a_life(api, slowly) as life:
+                if life_number == 0:
+                    as_one_machine(api, life)
+                    for name in names:  # in one moment: the clock says nothing
+                        await life.claim(name)
+                await asyncio.sleep(2.5)
+                if life_number == 0:
+                    told = [await life.said("Ready", name) for name in names]
+                    assert told == [MISSING, None, None, None, None], "one was told meanwhile"
+                await life.crash()
+        async with a_life(api, slowly) as life:
+            await life.settle(1)
+            for number in range(len(names)):
+                await life.ready(f"m{number}")
+                await life.settle(1)
+                served += [name for name in names if name not in served and await life.has(name)]
+            assert life.repairs == 0
+        assert served == list(names)
 
 
 async def test_a_leader_that_finds_a_cold_start_and_a_member_of_one_claim_shows_the_member() -> None:

@@ -139,6 +139,18 @@ async def test_a_throttled_write_keeps_its_place_before_younger_ones() -> None:
     assert order == ["oldest", "second", "oldest", "third", "fourth"]
 
 
+async def test_a_throttled_write_is_overtaken_once_however_long_it_should_rest() -> None:
+    busy = answer({"kind": "Status", "reason": "TooManyRequests", "code": 429}, 429, {"Retry-After": "9"})
+    clock = StepClock()
+    clock.during = asyncio.Event().wait  # for ever
+    async with scripted_peer(busy, forever(answer(POD))) as peer:
+        config = Config(Cluster(peer.url), User())
+        async with connect(config, clock=clock, draw=lambda: 0.5, env={}, width=1) as api:
+            await write(api, ["oldest", "second", "third", "fourth"])
+    order = [seen.path.rpartition("/")[2] for seen in peer.seen]
+    assert order == ["oldest", "second", "oldest", "third", "fourth"]
+
+
 @pytest.mark.parametrize(
     ("error", "seconds", "judged"),
     [

@@ -144,6 +144,13 @@ def test_a_429_halves_it() -> None:
     assert (view.limit, view.allowed(1.0)) == (10, 10), "one refusal among others is no reason to stop"
 
 
+def test_a_write_that_is_refused_while_others_are_served_is_counted_and_teaches_nothing() -> None:
+    pacer = Pacer(BOUNDS)
+    before = pacer.view
+    pacer.hear("patch x", Outcome.THROTTLED, sent=0.0, now=1.0, busy=True, retry_after=1, own=True)
+    assert (pacer.throttled, pacer.view) == (1, before)
+
+
 def test_a_round_of_refusals_is_followed_by_silence() -> None:
     refusal = Answer(Outcome.THROTTLED, 0.5, retry_after=4)
     view = after(first_view(BOUNDS), *[refusal] * 10)

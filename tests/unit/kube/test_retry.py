@@ -58,3 +58,11 @@ def test_an_end_to_patience() -> None:
     assert pause(POLICY, TooManyRequests("busy", retry_after=11), 1, 0, 0) is None
     assert pause(POLICY, TooManyRequests("busy", retry_after=3), 1, 7.5, 0) is None
     assert pause(POLICY, TooManyRequests("busy", retry_after=3), 1, 6.5, 0) == 3
+
+
+def test_who_has_a_place_in_line_to_lose_is_more_patient_with_a_busy_server() -> None:
+    patient = RetryPolicy(attempts=4, budget=10, throttled=45)
+    assert pause(patient, TooManyRequests("busy", retry_after=3), 40, 41.5, 0) == 3
+    assert pause(patient, TooManyRequests("busy", retry_after=3), 1, 42.5, 0) is None
+    assert pause(patient, Refused("no"), 4, 0, 0.5) is None, "one that is not there is told of"
+    assert pause(patient, Refused("no"), 1, 10, 0.5) is None

@@ -1,7 +1,7 @@
 """How old a claim is: what decides whose turn it is. Pure.
 
-By when it was made, to the second; then by when a controller first saw it, if one has noted that; then by revision, which on one machine, and in the
-order of a watch, is the order in which claims were made; then by uid, so that everybody who looks finds the same order.
+By when it was made, to the second; then by when a controller first saw it, if one has noted that (on one machine in the write that creates the claim);
+then by revision, which on one machine, and in the order of a watch, is the order in which claims were made; then by uid, so that everybody who looks finds the same order.
 """
 
 from __future__ import annotations

@@ -50,9 +50,13 @@ def naming(claim: SandboxClaim, sandbox: str, notes: Notes) -> dict[str, str]:
     missing: dict[str, str] = {}
     if present.get(SANDBOX_NAME) != sandbox:
         missing[SANDBOX_NAME] = sandbox
-    if not present.get(CONTROLLER_FIRST_OBSERVED_AT):
-        missing[CONTROLLER_FIRST_OBSERVED_AT] = micro(notes.first_seen)
-    return missing
+    return missing | observed(claim, notes.first_seen)
+
+
+def observed(claim: SandboxClaim, seen: datetime) -> dict[str, str]:
+    """When it was first seen, unless it says so already."""
+    known = claim.metadata.annotations.get(CONTROLLER_FIRST_OBSERVED_AT)
+    return {} if known else {CONTROLLER_FIRST_OBSERVED_AT: micro(seen)}
 
 
 def first_ready(claim: SandboxClaim, notes: Notes, now: datetime) -> str:

@@ -8,14 +8,14 @@ answer to a write of our own, and wakes nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from sandpool.base.clock import Clock
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Member
 from sandpool.controllers.assigner.forecast import Outlook
-from sandpool.controllers.claim.annotations import naming
+from sandpool.controllers.claim.annotations import naming, observed
 from sandpool.controllers.claim.backlog import MANY, Backlog
 from sandpool.controllers.claim.binding import as_json, bound_status
 from sandpool.controllers.claim.first_ready import FirstReady
@@ -82,6 +82,7 @@ class Outright:
         self._loop = loop
         self._first_ready = first_ready
         self._ended = ended
+        self._seen = datetime.min.replace(tzinfo=UTC)  # when the last claim that has to wait was
 
     def grant(self, claim: SandboxClaim) -> Grant | None:
         if (
@@ -119,6 +120,17 @@ class Outright:
         # One that starts a sandbox of its own in any case waits for no member: only the number of those that wait counts.
         outlook = Outlook() if claim.spec.customised else self._assigner.outlook(uid)
         return self.backlog.busy(claim.metadata.namespace, uid, outlook, self._clock.monotonic())
+
+    def noted(self, claim: SandboxClaim) -> Mapping[str, str]:
+        """When it was first seen. Of claims that are made in one second, this says in every later life which of them came first: the revision of each
+        moves on when it is told that it waits. No two are seen in the same moment, whatever the clock says."""
+        if not (self._options.annotations and self._loop.at_work):
+            return {}
+        seen = self._clock.now()
+        if timedelta() <= self._seen - seen < timedelta(seconds=1):
+            seen = self._seen + timedelta(microseconds=1)
+        self._seen = seen
+        return observed(claim, seen)
 
     def _granted(self, claim: SandboxClaim, member: Member, why: str, now: datetime) -> _Granted | None:
         sandbox = self._observer.as_member(member)

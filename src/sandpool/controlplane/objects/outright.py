@@ -12,6 +12,7 @@ Whoever remembers a claim only once its POST has returned must not have heard of
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from sandpool.controlplane.admission.admit import FieldValidation
 from sandpool.controlplane.admission.metadata import annotations_fit
@@ -55,8 +56,8 @@ class JointWrite:
             await asyncio.sleep(seconds)
 
     async def create(self, key: str, claim: Document, tenant: str, early: bool = False) -> Record | None:
-        """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way. TooManyRequests if it
-        may not wait for one either; StoreError if it cannot be made durable. `early`: before it can be read."""
+        """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way: `claim` then has the annotations
+        that it is to be created with. TooManyRequests if it may not wait for one either; StoreError if it cannot be made durable. `early`: before it can be read."""
         grant: Grant | None = None
         try:
             if self.granter is None:
@@ -66,6 +67,7 @@ class JointWrite:
             if grant is None:
                 if (busy := self.granter.busy(asked)) is not None:
                     raise refusals.busy(CLAIMS, asked.metadata.name, busy.why, busy.retry_after)
+                _annotate(claim["metadata"], self.granter.noted(asked))
                 return None
             (made, taken, bound), durable = self._submitted(key, claim, grant, tenant, early)
         except TooManyRequests:
@@ -122,3 +124,10 @@ class JointWrite:
     def _landed(self, grant: Grant, bound: Record, taken: Record) -> None:
         typed = self._typed.object
         grant.landed(typed(CLAIMS, bound.value, bound.revision), typed(SANDBOXES, taken.value, taken.revision))
+
+
+def _annotate(metadata: Document, more: Mapping[str, str]) -> None:
+    """If there is room for it: nothing depends on it but a place in line."""
+    annotations = {**(metadata.get("annotations") or {}), **more}
+    if more and annotations_fit(annotations):
+        metadata["annotations"] = annotations

@@ -35,6 +35,7 @@ class Order:
         self._now = now
         self._violated = violated
         self._heard: dict[Uid, float] = {}
+        self._noted: dict[Uid, str] = {}  # what each said of its first being seen when it was heard of
         self._last: dict[Uid, SandboxClaim] = {}  # as each was last known, also once it is gone
         self._pressed = 0.0
         made = leader.controllers
@@ -65,6 +66,7 @@ class Order:
             return
         if old is None:
             self._heard[new.metadata.uid] = self._now()
+            self._noted[new.metadata.uid] = new.metadata.annotations.get(CONTROLLER_FIRST_OBSERVED_AT, "")
         self._last[new.metadata.uid] = new
 
     def _watch(self, loop: Any) -> None:
@@ -118,6 +120,9 @@ class Order:
         created = None if mine is None else mine.metadata.creation_timestamp
         if mine is None or created is None or made != created:
             return created is None or made < created
+        theirs, ours = self._noted[other.metadata.uid], self._noted.get(mine.metadata.uid)
+        if theirs and ours:
+            return theirs < ours
         return heard < since and not mine.metadata.annotations.get(CONTROLLER_FIRST_OBSERVED_AT)
 
     def _could_be_served(self, claim: SandboxClaim, *, lasting: bool) -> bool:

@@ -505,3 +505,22 @@ def test_a_claim_that_is_served_after_another_has_waited_takes_nothing_from_it()
     desk.member("cold")
     assert desk.grant(a_claim(meta={"name": "last", "uid": "last-uid"})) is None
     assert {claimant.uid for claimant, _ in desk.assigner.reservations()} == {"claim-uid", "later-uid"}
+
+
+def test_of_claims_that_wait_the_order_is_noted_whatever_the_clock_says() -> None:
+    desk = Desk()
+    seen = []
+    for step in (0.0, 0.0, 0.5, -0.25, 0.0, 7.0):
+        desk.clock.advance(step)
+        seen.append(desk.outright.noted(a_claim())[labels.CONTROLLER_FIRST_OBSERVED_AT])
+    assert seen == sorted(set(seen))
+    assert seen[-1] == micro(desk.clock.now())
+
+
+def test_what_is_noted_already_stays_and_nothing_is_noted_where_annotations_are_off() -> None:
+    known = {labels.CONTROLLER_FIRST_OBSERVED_AT: "2026-01-01T00:00:00.000000Z"}
+    desk = Desk()
+    assert desk.outright.noted(a_claim(meta={"annotations": known})) == {}
+    desk.controller.loop.at_work = False
+    assert desk.outright.noted(a_claim()) == {}, "who does not look at claims has not seen it"
+    assert Desk(Options(annotations=False)).outright.noted(a_claim()) == {}

@@ -63,6 +63,7 @@ class FakeGranter:
     grants: list[FakeGrant] = field(default_factory=list)
     too_busy: Busy | None = None
     pools: list[Key] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
 
     def pause(self, pool: Key) -> float:
         self.pools.append(pool)
@@ -70,6 +71,9 @@ class FakeGranter:
 
     def busy(self, claim: SandboxClaim) -> Busy | None:
         return self.too_busy
+
+    def noted(self, claim: SandboxClaim) -> dict[str, str]:
+        return self.notes
 
     def grant(self, claim: SandboxClaim) -> FakeGrant | None:
         self.asked.append(claim)
@@ -296,6 +300,18 @@ async def test_what_is_not_granted_is_created_as_it_is(desk: Desk, granter: str)
     assert made == desk.b.get(kinds.CLAIMS, "c")
     assert made["metadata"]["resourceVersion"] == "3"
     assert not desk.served
+
+
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_claim_that_waits_is_created_with_what_is_noted_of_it(desk: Desk, room: bool) -> None:
+    """No write more; and if there is no room for it, without."""
+    desk.granter.grant = lambda claim: None  # type: ignore[method-assign]
+    desk.granter.notes = {"example.com/seen": "now"}
+    own = {"a": "b" if room else "b" * (256 * 1024 - 10)}
+    made = await desk.created(claim("c", annotations=own))
+    assert made == desk.b.get(kinds.CLAIMS, "c")
+    assert made["metadata"]["resourceVersion"] == "3"
+    assert made["metadata"]["annotations"] == (own | desk.granter.notes if room else own)
 
 
 async def test_beyond_a_bound_a_claim_is_told_to_come_back(desk: Desk) -> None:
