@@ -130,7 +130,9 @@ class WorkFlags:
     router: Annotated[
         str, Parameter(help="The router's address, for --exec and --files. Default: the local cluster's own.")
     ] = ""
-    timeout: Annotated[str, Parameter(help="After this long a claim that is not Ready has failed.")] = "60s"
+    timeout: Annotated[
+        str, Parameter(help="After this long a claim that was taken in and is not Ready has failed.")
+    ] = "60s"
     fill_timeout: Annotated[str, Parameter(help="How long the pool may take to become full.")] = "5m"
     clean_timeout: Annotated[str, Parameter(help="How long the removal of what the run made may take.")] = "2m"
     connections: Annotated[int, Parameter(help="Connections for submits at most, and half as many for releases.")] = 256

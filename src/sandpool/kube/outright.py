@@ -54,6 +54,10 @@ class Granter(Protocol):
         """Seconds that a claim of this pool which was just sent has to wait before it is looked at."""
         ...
 
+    def no_pause(self, pool: Key) -> Busy | None:
+        """In the place of `pause`, for a claim that nobody can keep waiting any more: when to come back. None: it need not wait."""
+        ...
+
     def busy(self, claim: SandboxClaim) -> Busy | None:
         """Whether a claim that was granted nothing has to come back later. None: it may be stored, and wait."""
         ...

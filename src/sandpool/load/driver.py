@@ -2,6 +2,9 @@
 
 Open loop: nothing that the cluster does delays the next moment. A claim that must wait for a free connection is late,
 and that lateness is part of its latency. Calls in flight are bounded, submits and releases apart. A 429 is obeyed.
+
+A claim that its server has not taken in (no connection was free for it, or it was told 429) when its time is over waited in vain and is
+turned away: it has not failed, and is not sent any more. One that was sent and is not answered, or was taken in and is not Ready, has failed.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from sandpool.load.work import Work
 LONGEST_EXAMPLE = 300
 NO_HINT = 0.1
 """Seconds to wait after a 429 that does not say how long."""
+LOOKS = 0.01
+"""Part of the timeout between two looks at whose time is over: each walks over all that are open."""
 
 
 class Bodies(Protocol):
@@ -69,7 +74,8 @@ class Driver:
         self._namespace = namespace
         self._submitting = asyncio.Semaphore(width)
         self._releasing = asyncio.Semaphore(max(1, width // 2))
-        self._open: dict[str, ClaimRecord] = {}  # neither Ready nor failed
+        self._open: dict[str, ClaimRecord] = {}  # neither Ready nor failed nor turned away
+        self._unanswered: dict[str, float] = {}  # since when a submit is in flight, by name
         self._held: deque[ClaimRecord] = deque()  # to be released at the end
         self._dwelling: dict[str, tuple[Timer, ClaimRecord]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,14 +109,14 @@ class Driver:
         return records
 
     async def release_all(self) -> None:
-        """What was kept until the end, and releases that are under way."""
+        """What was kept until the end, and releases that are under way; also of claims whose answer comes only now."""
         for timer, record in self._dwelling.values():
             timer.cancel()
             self._held.append(record)
         self._dwelling.clear()
-        while self._held:
-            self._start(self._release(self._held.popleft()))
-        while self._tasks:
+        while self._held or self._tasks:
+            while self._held:
+                self._start(self._release(self._held.popleft()))
             await asyncio.wait(self._tasks)
 
     async def abandon(self) -> None:
@@ -167,24 +173,44 @@ class Driver:
         call = self._bodies.create(record.name, record.pool)
         while True:
             async with self._submitting:
-                if record.sent is None:
-                    record.sent = self._elapsed()
-                    self.tally.sent += 1
-                try:
-                    await self._transport.send(call)
-                    record.answered = self._elapsed()
-                    return
-                except TooManyRequests as busy:
-                    wait = float(busy.retry_after) if busy.retry_after else NO_HINT
-                except SandpoolError as error:
-                    self._submit_failed(record, error)
-                    return
+                if self._elapsed() > record.scheduled + self._work.timeout:
+                    self._turn_away(record)
+                if record.name not in self._open:
+                    return  # it was given up while it waited for a connection
+                wait = await self._sent(record, call)
+            if wait is None:
+                return
             record.throttled += 1
             self.tally.throttled += 1
             if self._elapsed() + wait > record.scheduled + self._work.timeout:
                 self._turn_away(record)
                 return
             await self._clock.sleep(wait)
+
+    async def _sent(self, record: ClaimRecord, call: Call) -> float | None:
+        """Sends it. Seconds after which it may come again; None: it is answered, or nobody knows."""
+        now = self._unanswered[record.name] = self._elapsed()
+        if record.sent is None:
+            record.sent = now
+            self.tally.sent += 1
+        try:
+            await self._transport.send(call)
+            if not self._given_up(record):
+                record.answered = self._elapsed()
+        except TooManyRequests as busy:
+            if not self._given_up(record):
+                return float(busy.retry_after) if busy.retry_after else NO_HINT
+        except SandpoolError as error:
+            if not self._given_up(record):
+                self._submit_failed(record, error)
+        finally:
+            del self._unanswered[record.name]
+        if self._given_up(record):
+            self._held.append(record)  # only now is it there, if it is
+        return None
+
+    def _given_up(self, record: ClaimRecord) -> bool:
+        return record.name not in self._open and record.ready is None
 
     def _submit_failed(self, record: ClaimRecord, error: SandpoolError) -> None:
         if record.ready is not None:
@@ -235,22 +261,35 @@ class Driver:
     async def _all_settled(self, records: Sequence[ClaimRecord]) -> None:
         last = max(record.scheduled for record in records)
         while self._open:
-            left = max(last, *map(_since, self._open.values())) + self._work.timeout - self._elapsed()
-            if left <= 0:
-                self._give_up()
+            now, ends = self._elapsed() - self._work.timeout, []
+            for record in tuple(self._open.values()):
+                since = max(last, self._since(record))
+                if since <= now:
+                    self._give_up(record)
+                else:
+                    ends.append(since)
+            if not ends:
                 break
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(max(min(ends) - now, self._work.timeout * LOOKS)):
                     await self._quiet.wait()
         await self._used()
 
-    def _give_up(self) -> None:
-        for record in tuple(self._open.values()):
-            if record.throttled and not record.admitted and not record.error:
-                self._turn_away(record)
-                continue
-            why = f" ({record.reason})" if record.reason else ""
-            self._fail(record, record.error or f"not Ready in time{why}")
+    def _since(self, record: ClaimRecord) -> float:
+        """From when on its patience counts. Before it was taken in, or sent at all, it has not waited for a sandbox."""
+        if record.answered is not None:
+            return record.answered
+        return self._unanswered.get(record.name, record.scheduled)
+
+    def _give_up(self, record: ClaimRecord) -> None:
+        if record.error:
+            self._fail(record, record.error)
+        elif record.admitted:
+            self._fail(record, f"not Ready in time{f' ({record.reason})' if record.reason else ''}")
+        elif record.name in self._unanswered:
+            self._fail(record, "create: no answer in time")
+        else:
+            self._turn_away(record)
 
     async def _used(self) -> None:
         """Work in sandboxes is part of what is measured; releases are not waited for here."""
@@ -263,7 +302,7 @@ class Driver:
         return kind
 
     def _turn_away(self, record: ClaimRecord) -> None:
-        """It is not there, and nothing went wrong: the server is past its capacity, and says so."""
+        """It is not there, and nothing went wrong: the server is past its capacity, and says so or takes its time with others."""
         if record.name in self._open:
             record.turned_away = True
             self.tally.turned_away += 1
@@ -274,7 +313,8 @@ class Driver:
             record.error = error
             self.tally.failed += 1
             self._settle(record)
-            self._held.append(record)  # it may exist all the same
+            if record.name not in self._unanswered:  # else whoever waits for the answer sees to it
+                self._held.append(record)  # it may exist all the same
 
     def _settle(self, record: ClaimRecord) -> None:
         self._open.pop(record.name, None)
@@ -291,8 +331,3 @@ class Driver:
 
     def _elapsed(self) -> float:
         return self._clock.monotonic() - self.origin
-
-
-def _since(record: ClaimRecord) -> float:
-    """From when on its patience counts: one that was told to come back later has not waited for a sandbox before it was taken in."""
-    return record.answered if record.throttled and record.answered is not None else record.scheduled

@@ -43,11 +43,12 @@ class Step:
     held: bool = False
     p50: float | None = None
     turned_away: int = 0
+    not_sent: int = 0  # of these
 
     def told(self) -> dict[str, Any]:
         share = round(self.generator_share, 3)
         times = {"p50_ms": _ms(self.p50), "p99_ms": _ms(self.p99)}
-        counts = {"errors": self.errors, "turned_away": self.turned_away}
+        counts = {"errors": self.errors, "turned_away": self.turned_away, "not_sent": self.not_sent}
         served = _rounded(goodput(self.measured.records))
         return {
             "rate": self.rate, **times, **counts, "goodput_per_s": served, "held": self.held, "generator_share": share
@@ -65,8 +66,8 @@ class Past:
     def told(self) -> dict[str, Any]:
         records = self.measured.records
         found = summarise(records, self.measured.counts, self.measured.used)
-        names = ("claims", "ready", "failed_admitted", "throttled", "turned_away", "goodput_per_s", "sustained_per_s")
-        more = ("warm_fraction", "inversions", "inversion_max_ms", "p50_ms", "p99_ms")
+        names = ("claims", "ready", "failed_admitted", "throttled", "turned_away", "not_sent", "goodput_per_s")
+        more = ("sustained_per_s", "warm_fraction", "inversions", "inversion_max_ms", "p50_ms", "p99_ms")
         share = None if found["sustained_per_s"] is None else round(found["sustained_per_s"] / self.capacity, 3)
         return {
             "times": self.times,
@@ -104,7 +105,9 @@ class Climb:
             return "the generator: it used a whole core, so the cluster may hold more"
         if lowest.errors:
             return "errors"
-        return "429: claims were turned away" if lowest.turned_away else "p99"
+        if lowest.turned_away > lowest.not_sent:
+            return "429: claims were turned away"
+        return "slow answers: all connections waited, and claims were not sent" if lowest.not_sent else "p99"
 
 
 def lines(steps: Sequence[Step]) -> Iterator[ClaimRecord | PoolLevel]:
@@ -140,9 +143,10 @@ def judge(rate: float, measured: Measured, ramp: Ramp) -> Step:
     p99 = percentile(ordered, 99)
     errors = sum(1 for record in measured.records if record.error)
     away = sum(record.turned_away for record in measured.records)
+    unsent = sum(record.not_sent for record in measured.records)
     held = not errors and not away and p99 is not None and p99 <= ramp.p99
     share = measured.used.generator_cpu / max(measured.used.driven, 1e-9)
-    return Step(rate, p99, errors, share, measured, held, percentile(ordered, 50), away)
+    return Step(rate, p99, errors, share, measured, held, percentile(ordered, 50), away, unsent)
 
 
 def _rounded(value: float | None) -> float | None:

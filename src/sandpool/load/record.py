@@ -36,7 +36,9 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     sandbox: str = ""
     warm: bool | None = None
     throttled: int = 0  # answers of 429
-    turned_away: bool = False  # it was never taken in: until the end it was told to come back later
+    turned_away: bool = (
+        False  # it was never taken in: until its time was over it waited to be sent, or was told to come back later
+    )
     reason: str = ""  # what its Ready condition said last, if it never became true
     error: str = ""  # why it counts as failed
     step: float | None = None  # of a ramp: the rate at which it came
@@ -50,6 +52,11 @@ class ClaimRecord(msgspec.Struct, kw_only=True, tag_field="kind", tag="claim", o
     def admitted(self) -> bool:
         """Whether the server took it in."""
         return self.answered is not None or self.created > 0 or self.ready is not None
+
+    @property
+    def not_sent(self) -> bool:
+        """All connections waited for answers until its time was over: the server never heard of it."""
+        return self.turned_away and self.sent is None
 
     @property
     def latency_from_sent(self) -> float | None:

@@ -62,6 +62,7 @@ def summarise(records: Sequence[ClaimRecord], counts: Counts, used: Used) -> dic
         **_order(records),
         "throttled": sum(record.throttled for record in records),
         "turned_away": sum(record.turned_away for record in records),
+        "not_sent": sum(record.not_sent for record in records),
         "from_sent": _latencies(record.latency_from_sent for record in ready),
         "late_p99_ms": _late(records),
         "submit_per_s": _rounded(rate([record.sent for record in records if record.sent is not None])),

@@ -26,12 +26,25 @@ def _outcome(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     claims = f"{result['ready']} of {result['claims']} ready"
     if result["failed"]:
         claims += f", {result['failed']} failed"
-    if result.get("turned_away"):
-        claims += f", {result['turned_away']} turned away"
     if result["throttled"]:
         claims += f", {result['throttled']} times told to come back later (429)"
     warm = result["warm_fraction"]
-    return [("claims", claims), ("warm", "not known" if warm is None else f"{warm:.1%}"), *_order(result)]
+    return [
+        ("claims", claims),
+        *_waited(result),
+        ("warm", "not known" if warm is None else f"{warm:.1%}"),
+        *_order(result),
+    ]
+
+
+def _waited(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Claims that are neither Ready nor failed: the server had not taken them in when their time was over."""
+    if not result.get("turned_away"):
+        return []
+    text = f"{result['turned_away']} waited until their time was over and were not taken in"
+    if not (unsent := result.get("not_sent")):
+        return [("turned away", text)]
+    return [("turned away", text), ("", f"{unsent} of them were not sent: all connections waited for answers")]
 
 
 def _order(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -131,17 +144,22 @@ def _steps(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(("limited by", str(result["limited_by"])))
     for step in result["steps"]:
         held = "held" if step["held"] else "not held"
-        away = f", {step['turned_away']} turned away" if step.get("turned_away") else ""
+        away = f", {_away(step)}" if step.get("turned_away") else ""
         served = f", served {number(step['goodput_per_s'])}/s" if step.get("goodput_per_s") is not None else ""
         rows.append(("", f"{number(step['rate'])}/s: {_points(step)}, {step['errors']} errors{away}{served}, {held}"))
     past = [_past(each) for each in result.get("past", ())]
     return [*rows, *zip(["past it", *[""] * len(past)], past, strict=False)]
 
 
+def _away(counted: Mapping[str, Any]) -> str:
+    unsent = f" ({counted['not_sent']} not sent)" if counted.get("not_sent") else ""
+    return f"{counted['turned_away']} turned away{unsent}"
+
+
 def _past(past: Mapping[str, Any]) -> str:
     warm = "" if past["warm_fraction"] is None else f", {past['warm_fraction']:.1%} warm"
     share = "" if past["of_capacity"] is None else f" ({past['of_capacity']:.0%} of the highest rate)"
-    waits = f"{past['throttled']} times 429, {past['turned_away']} turned away, {past['failed_admitted']} admitted ones failed"
+    waits = f"{past['throttled']} times 429, {_away(past)}, {past['failed_admitted']} admitted ones failed"
     served = "nobody knows how many" if past["sustained_per_s"] is None else f"{number(past['sustained_per_s'])}/s"
     order = f", {past['inversions']} out of order" if past["inversions"] else ""
     return f"{number(past['rate'])}/s offered: served {served}{share}{warm}{order}, {waits}"

@@ -32,6 +32,9 @@ class Granting:
     def pause(self, pool: Key) -> float:
         return 0.0  # users of the simulation wait for no answer
 
+    def no_pause(self, pool: Key) -> Busy | None:
+        return None
+
     def busy(self, claim: SandboxClaim) -> Busy | None:
         leader = self._leader
         return leader.controllers.claim.outright.busy(claim) if leader.alive else None

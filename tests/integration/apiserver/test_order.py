@@ -59,6 +59,8 @@ class Members:
     def pause(self, pool: Key) -> float:
         return 0.001
 
+    def no_pause(self, pool: Key) -> None: ...
+
     def grant(self, claim: SandboxClaim) -> Grant | None:
         name = claim.metadata.name
         if name not in self.revisions:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from sandpool.app.controllers import ControllerOptions, Workers
+from sandpool.cli.chapters import STORIES, Chapter, chapters
+from sandpool.cli.telling import Told, text, timeline
 from sandpool.controllers.claim.backlog import Bounds
 from sandpool.controllers.claim.options import Options
 from sandpool.kube.errors import TooManyRequests
+from sandpool.model.codec import to_json
 from sandpool.model.conditions import find
+from sandpool.model.kinds import CLAIMS, POOLS
+from sandpool.model.metadata import Key
 from sandpool.model.reasons import Reason, Type
 from sandpool.node.runtimes.fake import HollowOptions
 from support.control_plane import ControlPlane, a_control_plane
@@ -94,3 +100,61 @@ def test_who_would_wait_too_long_comes_back_later() -> None:
         assert (await plane.claim("later")).metadata.name == "later", "when the line has gone, it is taken in"
 
     virtually(work, Options(bounds=Bounds(waiting=9, wait=PATIENT.wait)))
+
+
+def test_who_is_expected_to_wait_too_long_comes_back_later() -> None:
+    """By the time alone: nobody is in line yet, but a start takes twenty seconds and a claim may wait for ten."""
+
+    async def work(plane: ControlPlane) -> None:
+        await plane.claim("first")
+        await plane.claim("second")  # takes the last member
+        for _ in range(3):
+            with pytest.raises(TooManyRequests, match=r"is expected to wait 2. s, and may wait 10 s") as told:
+                await plane.claim("beyond")
+            assert told.value.retry_after is not None
+            assert 1 <= told.value.retry_after <= 30
+        assert {claim.metadata.name for claim in (await plane.user.list(CLAIMS, "default")).items} == {
+            "first",
+            "second",
+        }
+        assert (await plane.claim("own", env=[{"name": "A", "value": "b"}])).metadata.name == "own", (
+            "waits for no member"
+        )
+        await asyncio.sleep(60)
+        assert (await plane.claim("beyond")).metadata.name == "beyond", "when a member is ready, it is taken in"
+        await plane.served(["first", "second", "beyond"])
+
+    virtually(work, Options(bounds=Bounds(wait=10.0)))
+
+
+def test_why_shows_the_place_and_the_turn_of_a_claim_that_waits() -> None:
+    async def work(plane: ControlPlane) -> None:
+        names = [f"c{number}" for number in range(80)]
+        for name in names:
+            await plane.claim(name)
+        await asyncio.sleep(5)
+        waits = [name for name in names if "before it" in await said(plane, name)]
+        name = waits[-1]
+        told = text(*await why(plane, name))
+        line = next(line for line in told.splitlines() if line.startswith("  Ready False"))
+        found = re.search(r"(\d+) claims are before it; its turn is expected in about (\d+) s", line)
+        assert found is not None, told
+        place, turn = map(int, found.groups())
+        assert 0 < place < int(name[1:]), "of those that came before it, none that was served"
+        assert turn > 20, "a start takes that long, and there are others before"
+        assert "pool default/python\n" in told
+
+    virtually(work, Options(bounds=PATIENT))
+
+
+async def why(plane: ControlPlane, name: str) -> tuple[list[Chapter], list[Told]]:
+    """What `sandpool why claim/NAME` asks for, answered by this control plane."""
+    pages = {
+        CLAIMS.path("default", name): to_json(await plane.get_claim(name)),
+        POOLS.path("default", "python"): to_json(await plane.get_pool()),
+        f"{STORIES}/default/claim/{name}": {
+            "entries": [entry.shown() for entry in plane.telling.story.of(("claim", Key("default", name)))]
+        },
+    }
+    found = chapters(pages.get, "claim", "default", name)
+    return found, timeline(found)

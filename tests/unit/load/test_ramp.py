@@ -64,6 +64,8 @@ def test_a_step_holds_within_the_limit_and_without_errors() -> None:
         (step(200, False), "p99"),
         (step(200, False, errors=3), "errors"),
         (replace(step(200, False), turned_away=2), "429"),
+        (replace(step(200, False), turned_away=3, not_sent=2), "429"),
+        (replace(step(200, False), turned_away=2, not_sent=2), "slow answers"),
         (step(200, False, share=0.97), "the generator"),
     ],
 )
@@ -108,9 +110,13 @@ async def test_a_climb_measures_each_rate_for_as_long_as_it_is_held() -> None:
 
 
 def test_a_claim_that_was_turned_away_is_no_error_and_its_step_is_not_held() -> None:
-    away = Measured([ClaimRecord(name="a", throttled=1, turned_away=True)], Counts(), Used(0.1, 1.0))
-    found = judge(5, away, RAMP)
-    assert (found.held, found.errors, found.turned_away) == (False, 0, 1)
+    told, unsent = (
+        ClaimRecord(name="a", sent=0.1, throttled=1, turned_away=True),
+        ClaimRecord(name="b", turned_away=True),
+    )
+    found = judge(5, Measured([told, unsent], Counts(), Used(0.1, 1.0)), RAMP)
+    assert (found.held, found.errors, found.turned_away, found.not_sent) == (False, 0, 2, 1)
+    assert (found.told()["turned_away"], found.told()["not_sent"]) == (2, 1)
 
 
 async def test_past_what_was_held_so_many_times_as_much_is_offered() -> None:

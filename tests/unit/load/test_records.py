@@ -160,10 +160,11 @@ def test_what_fails_before_it_is_taken_in_is_told_apart() -> None:
         ClaimRecord(name="a", error="create: Forbidden"),
         ClaimRecord(name="b", answered=1.0, error="not Ready in time"),
         ClaimRecord(name="c", created=7, error="deleted by somebody else"),
-        ClaimRecord(name="d", throttled=3, turned_away=True),
+        ClaimRecord(name="d", sent=0.5, throttled=3, turned_away=True),
+        ClaimRecord(name="e", turned_away=True),
     ]
     found = summarise(records, Counts(), Used(0.0))
-    assert (found["failed"], found["failed_admitted"], found["turned_away"]) == (3, 2, 1)
+    assert (found["failed"], found["failed_admitted"], found["turned_away"], found["not_sent"]) == (3, 2, 2, 1)
 
 
 def sandbox(name: str, revision: int, pool: str = "", ready: bool = True) -> bytes:

@@ -190,3 +190,16 @@ def test_progress_says_only_what_there_is() -> None:
         told(Tally(planned=10, sent=5, ready=3, failed=1, throttled=2))
         == "3 of 10 ready, 5 sent, 1 failed, 2 throttled"
     )
+
+
+def test_claims_that_waited_in_vain_are_told_apart_from_failures() -> None:
+    away = [ClaimRecord(name=f"x{n}", sent=0.1, throttled=1, turned_away=True) for n in range(3)]
+    unsent = [ClaimRecord(name=f"y{n}", turned_away=True) for n in range(40)]
+    text = table(result([*records(), *away, *unsent]), [])
+    assert "200 of 243 ready, 3 times told to come back later (429)\n" in text
+    assert "43 waited until their time was over and were not taken in" in text
+    assert "40 of them were not sent: all connections waited for answers" in text
+    assert "failed" not in text
+    assert "not sent" not in table(result([*records(), *away]), [])
+    shown = page(result([*records(), *unsent]), records(), [])
+    assert "Of these not sent" in shown

@@ -77,6 +77,14 @@ class Backlog:
         self._taken_in[pool] = at = min(last + 1.0 / max(outlook.rate, AT_LEAST), now + LONGEST_PAUSE)
         return at - now
 
+    def outside(self, pool: Uid, outlook: Outlook, now: float) -> Busy | None:
+        """Of a claim that would have to pause and cannot, because as many do as may: when those are taken in, and all who came back before it."""
+        if outlook.waiting < MANY:
+            return None
+        why = f"{outlook.waiting} claims wait for this pool, and new ones are taken in as fast as these are served"
+        paused = self._taken_in.get(pool, now) - now
+        return Busy(self._come_back(pool, paused, max(outlook.rate, AT_LEAST), now), why)
+
     def _come_back(self, pool: Uid, over: float, rate: float, now: float) -> int:
         """Seconds until a place is expected to be free for one more who was turned away."""
         step = 1.0 / rate if rate > 0.0 else float(LATEST)

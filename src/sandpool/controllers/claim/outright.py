@@ -106,19 +106,29 @@ class Outright:
         return granted
 
     def pause(self, pool: Key) -> float:
+        uid = self._crowded(pool)
+        return 0.0 if uid is None else self.backlog.pause(uid, self._assigner.outlook(uid), self._clock.monotonic())
+
+    def no_pause(self, pool: Key) -> Busy | None:
+        uid = self._crowded(pool)
+        return None if uid is None else self.backlog.outside(uid, self._assigner.outlook(uid), self._clock.monotonic())
+
+    def _crowded(self, pool: Key) -> Uid | None:
+        """The pool, if so many wait for it that new ones have to pause."""
         known = self._observer.caches.pools.get(pool)
         if known is None or self._assigner.counts(known.metadata.uid).waiting < MANY:
-            return 0.0
-        uid = known.metadata.uid
-        return self.backlog.pause(uid, self._assigner.outlook(uid), self._clock.monotonic())
+            return None
+        return known.metadata.uid
 
     def busy(self, claim: SandboxClaim) -> Busy | None:
         pool = self._observer.caches.pools.get(pool_key(claim))
         uid = Uid("") if pool is None else pool.metadata.uid
-        if self._assigner.counts(uid).ready:
+        if claim.spec.customised:
+            outlook = Outlook()  # it starts a sandbox of its own in any case: only the number of those that wait counts
+        elif self._assigner.counts(uid).ready:
             return None  # nobody waits before it, or that one would have the member
-        # One that starts a sandbox of its own in any case waits for no member: only the number of those that wait counts.
-        outlook = Outlook() if claim.spec.customised else self._assigner.outlook(uid)
+        else:
+            outlook = self._assigner.outlook(uid)
         return self.backlog.busy(claim.metadata.namespace, uid, outlook, self._clock.monotonic())
 
     def noted(self, claim: SandboxClaim) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from sandpool.base.shares import Shares
 from sandpool.controlplane.admission.admit import FieldValidation
 from sandpool.controlplane.admission.metadata import annotations_fit
 from sandpool.controlplane.objects import refusals
@@ -44,16 +45,24 @@ class JointWrite:
         self._typed = typed
         self._unheard: set[asyncio.Task[None]] = set()  # grants whose claimant went away before they were durable
 
-    async def pause(self, namespace: str, claim: Document) -> None:
-        """Before a claim that was sent is created: many others may wait for its pool already. What is no claim is refused elsewhere."""
-        spec = claim.get("spec")
-        ref = spec.get("warmPoolRef") if isinstance(spec, dict) else None
-        name = ref.get("name") if isinstance(ref, dict) else None
-        if self.granter is None or not isinstance(name, str):
+    async def pause(self, namespace: str, claim: Document, tenant: str, parked: Shares) -> None:
+        """Before a claim that was sent is created: many others may wait for its pool already. `parked` counts the requests that are kept so, which
+        tenants share; whoever finds no room there is TooManyRequests. What is no claim is refused elsewhere."""
+        pool = _awaited(namespace, claim)
+        if self.granter is None or pool is None:
             return
-        seconds = self.granter.pause(Key(namespace, name))
+        if parked.room(tenant) <= 0:
+            if (busy := self.granter.no_pause(pool)) is not None:
+                parked.refused += 1
+                raise refusals.busy(CLAIMS, name_in(claim), busy.why, busy.retry_after)
+            return
+        seconds = self.granter.pause(pool)
         if seconds > 0.0:
-            await asyncio.sleep(seconds)
+            parked.take(tenant)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                parked.take(tenant, -1)
 
     async def create(self, key: str, claim: Document, tenant: str, early: bool = False) -> Record | None:
         """The claim as it was created, once it has its sandbox; None, and nothing written, if it gets none this way: `claim` then has the annotations
@@ -131,3 +140,20 @@ def _annotate(metadata: Document, more: Mapping[str, str]) -> None:
     annotations = {**(metadata.get("annotations") or {}), **more}
     if more and annotations_fit(annotations):
         metadata["annotations"] = annotations
+
+
+def _awaited(namespace: str, claim: Document) -> Key | None:
+    """The pool for whose members the claim would wait; None: for none, since it starts a sandbox of its own, or names none."""
+    spec = claim.get("spec")
+    if not isinstance(spec, dict) or spec.get("env") or spec.get("volumeClaimTemplates"):
+        return None
+    ref = spec.get("warmPoolRef")
+    name = ref.get("name") if isinstance(ref, dict) else None
+    return Key(namespace, name) if isinstance(name, str) else None
+
+
+def name_in(body: Document) -> str:
+    """Of an object that nobody has looked at yet."""
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""

@@ -90,6 +90,8 @@ def _tiles(result: Mapping[str, Any]) -> str:
         found.append(tile("Conflicts", str(result["conflicts"]), bad=result["conflicts"] > 0))
     if result.get("turned_away"):
         found.append(tile("Turned away", str(result["turned_away"])))
+    if result.get("not_sent"):
+        found.append(tile("Of these not sent", str(result["not_sent"])))
     if result["failed"]:
         found.append(tile("Failed", str(result["failed"]), bad=True))
     return "".join(found)

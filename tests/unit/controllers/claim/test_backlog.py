@@ -169,3 +169,22 @@ def test_few_are_taken_in_however_slowly_others_are_served_and_nobody_is_kept_fo
     pauses = [backlog.pause(POOL, stuck, 5.0) for _ in range(2_000)]
     assert pauses[0] == pytest.approx(1 / AT_LEAST)
     assert max(pauses) == pytest.approx(LONGEST_PAUSE)
+
+
+def test_who_cannot_pause_comes_back_when_those_who_do_are_taken_in() -> None:
+    backlog, many = Desk().backlog, Outlook(waiting=MANY, rate=200.0)
+    assert backlog.outside(POOL, Outlook(waiting=MANY - 1, rate=200.0), 5.0) is None
+    pauses = [backlog.pause(POOL, many, 5.0) for _ in range(500)]
+    told = [backlog.outside(POOL, many, 5.0) for _ in range(1_000)]
+    after = [each.retry_after for each in told if each is not None]
+    assert max(pauses) == pytest.approx(2.5)
+    assert after[0] == 3, "when those before it are taken in"
+    assert after == sorted(after), "one after another"
+    assert after[-1] == 8, "a thousand more, two hundred a second"
+    assert backlog.pause(POOL, many, 5.0) == pytest.approx(501 / 200.0), "who was told to come back puts nobody off"
+
+
+def test_who_cannot_pause_comes_back_within_bounds_however_slowly_others_are_served() -> None:
+    backlog, stuck = Desk().backlog, Outlook(waiting=MANY, rate=0.0)
+    told = [backlog.outside(POOL, stuck, 5.0) for _ in range(5_000)]
+    assert {each.retry_after for each in told if each is not None} == set(range(1, LATEST + 1))

@@ -14,8 +14,10 @@ from conformance.bodies import pool as pool_body
 from conformance.bodies import template as template_body
 from sandpool.controllers.assigner.assigner import Assigner
 from sandpool.controllers.assigner.facts import Claimant, Take, Wait
+from sandpool.controllers.assigner.forecast import Outlook
 from sandpool.controllers.assigner.staleness import Staleness
 from sandpool.controllers.claim.audit import KINDS
+from sandpool.controllers.claim.backlog import MANY, Bounds
 from sandpool.controllers.claim.controller import Caches, ClaimController
 from sandpool.controllers.claim.options import Options
 from sandpool.controllers.metrics.metrics import Measures
@@ -524,3 +526,57 @@ def test_what_is_noted_already_stays_and_nothing_is_noted_where_annotations_are_
     desk.controller.loop.at_work = False
     assert desk.outright.noted(a_claim()) == {}, "who does not look at claims has not seen it"
     assert Desk(Options(annotations=False)).outright.noted(a_claim()) == {}
+
+
+def others(desk: Desk, count: int) -> None:
+    """Claims that wait for a sandbox of another pool."""
+    for number in range(count):
+        meta = desk.head(f"other-{number}", f"other-{number}-uid")
+        desk.caches.claims.learn(a_claim(meta=meta, warmPoolRef={"name": "another"}))
+
+
+CUSTOM = {"env": [{"name": "A", "value": "b"}]}
+FULL = Options(bounds=Bounds(waiting=3))
+
+
+def test_a_claim_that_a_ready_member_could_serve_is_never_too_many() -> None:
+    desk = Desk(FULL)
+    others(desk, 3)
+    assert desk.outright.busy(a_claim()) is None
+    desk.member(status=UNREADY)
+    assert desk.outright.busy(a_claim()) is not None
+
+
+def test_one_that_starts_a_sandbox_of_its_own_is_counted_whatever_is_ready() -> None:
+    desk = Desk(FULL)
+    custom = a_claim(**CUSTOM)
+    assert custom.spec.customised
+    assert desk.outright.busy(custom) is None
+    others(desk, 3)
+    busy = desk.outright.busy(custom)
+    assert busy is not None
+    assert 1 <= busy.retry_after <= 30
+    assert "3 claims of namespace default wait" in busy.why
+
+
+def test_the_expected_wait_for_a_member_is_nothing_to_one_that_starts_its_own() -> None:
+    desk = Desk(Options(bounds=Bounds(wait=5.0)))
+    desk.member(status=UNREADY)
+    desk.assigner.outlook = lambda pool: Outlook(waiting=9, rate=1.0, expected=10.0)  # type: ignore[method-assign]
+    busy = desk.outright.busy(a_claim())
+    assert busy is not None
+    assert "expected to wait 10 s" in busy.why
+    assert desk.outright.busy(a_claim(**CUSTOM)) is None
+
+
+def test_new_claims_pause_once_many_wait_for_their_pool() -> None:
+    desk, pool = Desk(), Key("default", "p")
+    desk.member(status=UNREADY)
+    assert (desk.outright.pause(pool), desk.outright.no_pause(pool)) == (0.0, None)
+    for number in range(MANY):
+        desk.assigner.line_up(Claimant(Uid(f"u{number}"), Key("default", f"c{number}")), Uid("pool-uid"))
+    assert desk.outright.pause(pool) > 0.0
+    told = desk.outright.no_pause(pool)
+    assert told is not None
+    assert (told.retry_after, f"{MANY} claims wait for this pool" in told.why) == (1, True)
+    assert (desk.outright.pause(Key("default", "none")), desk.outright.no_pause(Key("default", "none"))) == (0.0, None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.base.shares import Shares
 from sandpool.controlplane.objects.keys import key_of
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.store.store import Store
@@ -68,6 +69,9 @@ class FakeGranter:
     def pause(self, pool: Key) -> float:
         self.pools.append(pool)
         return 0.001
+
+    def no_pause(self, pool: Key) -> Busy | None:
+        return self.too_busy
 
     def busy(self, claim: SandboxClaim) -> Busy | None:
         return self.too_busy
@@ -386,11 +390,44 @@ async def test_two_at_once_for_one_sandbox(desk: Desk) -> None:
 
 
 async def test_a_claim_that_was_sent_waits_as_long_as_its_pool_says(desk: Desk) -> None:
-    await desk.b.objects.outright.pause("default", {"spec": {"warmPoolRef": {"name": "p"}}})
+    await desk.b.objects.outright.pause("default", {"spec": {"warmPoolRef": {"name": "p"}}}, "", Shares(1))
     assert desk.granter.pools == [Key("default", "p")]
+
+
+@pytest.mark.parametrize("tenant", ["", "team"])
+async def test_only_so_many_wait_so_at_a_time(desk: Desk, tenant: str) -> None:
+    parked, body = Shares(1), {"metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "p"}}}
+    first = asyncio.create_task(desk.b.objects.outright.pause("default", body, tenant, parked))
+    await asyncio.sleep(0)
+    await desk.b.objects.outright.pause("default", body, tenant, parked)  # which need not wait
+    desk.granter.too_busy = Busy(7, "many wait")
+    with pytest.raises(TooManyRequests, match='"c" cannot wait for a sandbox now: many wait') as told:
+        await desk.b.objects.outright.pause("default", body, tenant, parked)
+    assert told.value.retry_after == 7
+    await first
+    await desk.b.objects.outright.pause("default", body, tenant, parked)
+    assert (desk.granter.pools, parked.holds(tenant), parked.refused) == ([Key("default", "p")] * 2, 0, 1)
+
+
+async def test_who_goes_away_while_it_waits_makes_room(desk: Desk) -> None:
+    parked = Shares(1)
+    body = {"spec": {"warmPoolRef": {"name": "p"}}}
+    first = asyncio.create_task(desk.b.objects.outright.pause("default", body, "team", parked))
+    await asyncio.sleep(0)
+    assert parked.used == 1
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert parked.used == 0
+
+
+async def test_a_claim_that_waits_for_no_member_does_not_pause(desk: Desk) -> None:
+    for more in ({"env": [{"name": "A", "value": "b"}]}, {"volumeClaimTemplates": [{"metadata": {"name": "v"}}]}):
+        body = {"spec": {"warmPoolRef": {"name": "p"}, **more}}
+        await desk.b.objects.outright.pause("default", body, "", Shares(0))
+    assert desk.granter.pools == []
 
 
 async def test_what_names_no_pool_does_not_wait(desk: Desk) -> None:
     for spec in (None, [], {}, {"warmPoolRef": "p"}, {"warmPoolRef": {"name": 1}}):
-        await desk.b.objects.outright.pause("default", {"spec": spec})
+        await desk.b.objects.outright.pause("default", {"spec": spec}, "", Shares(1))
     assert desk.granter.pools == []

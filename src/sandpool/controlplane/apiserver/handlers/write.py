@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sandpool.base.shares import Shares
 from sandpool.base.turns import BYTES
 from sandpool.controlplane.admission.admit import FieldValidation
 from sandpool.controlplane.admission.duplicates import duplicate_fields
@@ -21,6 +22,7 @@ from sandpool.controlplane.apiserver.query import write_options
 from sandpool.controlplane.apiserver.render import one
 from sandpool.controlplane.objects.objects import Objects
 from sandpool.controlplane.objects.options import WriteOptions, Written
+from sandpool.controlplane.objects.outright import name_in
 from sandpool.controlplane.objects.strategy import strategy_of
 from sandpool.kube.errors import BadRequest, Cause, Invalid, UnsupportedMedia
 from sandpool.model import binding
@@ -30,6 +32,8 @@ from sandpool.model.resource import Resource
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _TYPES: Final = {kind.value: kind for kind in PatchType}
+PARKED: Final = 4
+"""One of so many requests in flight may be a claim that is kept waiting before it is taken in: the others are for whoever can be served."""
 APPLY: Final = frozenset({"application/apply-patch+yaml", "application/apply-patch+cbor"})
 
 _PLACED: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -40,16 +44,17 @@ class Writes:
         self._objects = objects
         self._limits = limits
         self._now = now
+        self._parked = Shares(limits.requests // PARKED)
 
     async def create(self, call: Call) -> Reply:
         form, options = call.form, write_options(call.params, "CreateOptions", call.user.tenant)
         resource = call.resource
         body, doubled = await self._object(call, resource, options)
-        if options.tenant and (name := _name(body)):
+        if options.tenant and (name := name_in(body)):
             await weigh(self._objects, call, name)  # which may be taken, by an object of any size
         namespace = call.namespace
         if resource is CLAIMS:
-            await self._objects.outright.pause(namespace, body)
+            await self._objects.outright.pause(namespace, body, options.tenant, self._parked)
             # Nothing is awaited any more between this answer and its connection.
             options = msgspec.structs.replace(options, early=True)
         written = await self._objects.create(resource, namespace, body, options)
@@ -114,12 +119,6 @@ class Writes:
             value = one(value, form, call.resource, call.params, self._now)
         said = (*more, *written.warnings)
         return Answer(value, status, warnings(said)) if said else Answer(value, status)
-
-
-def _name(body: dict[str, Any]) -> str:
-    metadata = body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 def check_kind(resource: Resource[Any], custom: bool, body: dict[str, Any], raw: bytes) -> None:
