@@ -31,6 +31,8 @@ log = logger(__name__)
 
 COMPONENT = "sandpool"
 """Who Events are reported by."""
+MOST_WARMING = 256
+"""Members of one pool that start at once: about a second's worth. A pool of thousands is refilled in a stream that claims are served from, not in one wave."""
 IN_FLIGHT = 400
 """Writes of the controllers at once: many share one commit, and what a claim waits for goes before what a pool waits for."""
 
@@ -66,6 +68,7 @@ class LocalControl:
         self._kubelet = Kubelet(
             api, backend, clock, around=around, metrics=telling.metrics, story=telling.story, random=random
         )
+        options = replace(options, pool=replace(options.pool, most_warming=MOST_WARMING))
         controllers = assemble(counted, clock, random, telling, options, gate=LaneGate(clock, width=IN_FLIGHT))
         self._manager = Manager(controllers.parts(), Deadlines(drained=patience.drained))
         self._clock, self._calm = clock, lambda: controllers.rush.calm

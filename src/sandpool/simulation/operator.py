@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from sandpool.app.controllers import ControllerOptions
@@ -112,4 +113,5 @@ def _options(chance: Random, release: Random) -> ControllerOptions:
         refill_rate=chance.choice((0.0, 0.0, 0.0, 2.0)),
     )
     after, in_hand = release.choice(((None, 0.0), (0.0, 0.0), (0.25, 2.0)))
+    pool = replace(pool, most_warming=release.choice((0, 0, 2)))
     return ControllerOptions(pool=pool, sandbox=SandboxOptions(release_after=after, release_in_hand=in_hand))

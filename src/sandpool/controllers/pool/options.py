@@ -17,6 +17,11 @@ class Options:
     """So many delays after the first loss refilling begins in any case: steady arrivals must not drain a pool."""
     refill_rate: float = 0.0
     """Creates a second of one pool; 0: no limit."""
+    most_warming: int = 0
+    """Young members of one pool that may be not Ready at once; 0: any number. Where pool, pods and claims share one machine, a whole pool that
+    starts at once has its first member ready when nearly all are: claims that wait would be served in one late wave."""
+    young: float = 10.0
+    """Seconds that a member counts for that. Those that do not start must not keep a pool from its size."""
     readiness_grace: float = 300.0
     """Seconds that a member may be not Ready before it is replaced. One that finds no node is kept."""
     longest_grace: float = 3600.0

@@ -97,6 +97,14 @@ class Roster:
                 found.append(order[index][0])
         return min(found, default=None)
 
+    def warming(self, after: datetime) -> int:
+        """Fresh members that were made after that moment and are not ready yet."""
+        found = 0
+        for rank in FRESH_UNREADY:
+            order = self._ranks[rank]
+            found += len(order) - bisect_right(order, (after, _LAST))
+        return found
+
     def unmarked(self) -> Iterator[Member]:
         return (self._members[uid] for uid in self._unmarked)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sandpool.controllers.pool.options import Options
 from sandpool.controllers.pool.pace import Hold, Pause, Tokens, filled, held, next_hold, next_pause, next_token, spent
 from sandpool.controllers.pool.view import PoolView
 from sandpool.model.pool import UpdateStrategyType
+
+_SOON = timedelta(seconds=0.1)
+"""Until the next look while as many members warm as may: each that becomes ready makes room for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,15 @@ def supply(view: PoolView, options: Options, now: datetime) -> Supply:
     granted = 0 if held(hold, now) or held(pause, now) else wanted
     if tokens is not None:
         granted = min(granted, int(tokens.left))
+    if options.most_warming:
+        young = view.roster.warming(now - timedelta(seconds=options.young)) + view.unsettled
+        granted = min(granted, max(0, options.most_warming - young))
     count = min(granted, options.batch)
     tokens = spent(tokens, count) if tokens is not None else None
     short = wanted > count
     again_at = _again_at(hold, pause, tokens, rate, now) if short else None
+    if short and again_at is None and options.most_warming:
+        again_at = now + _SOON
     return Supply(count, count < granted, hold, pause, tokens, again_at)
 
 

@@ -217,3 +217,22 @@ def test_a_rollout_looks_again_while_members_are_reserved() -> None:
     view = a_view([ready(1, stale=True)], 1, "Recreate", reserved=1)
     assert plan_pool(view, Options(), NOW).look_again_at == later(1)
     assert plan_pool(a_view([ready(1, stale=True)], 1, reserved=1), Options(), NOW).look_again_at is None
+
+
+STREAM = Options(most_warming=4, young=10.0)
+
+
+def test_so_many_warm_at_once_and_the_next_come_as_those_become_ready() -> None:
+    plan = plan_pool(a_view(replicas=100), STREAM, NOW)
+    assert (plan.creates, plan.more, plan.look_again_at) == (4, False, later(0.1))
+    three = [a_member(number, age=1) for number in range(3)]
+    assert plan_pool(a_view([*three, ready(9)], replicas=100), STREAM, NOW).creates == 1
+    assert plan_pool(a_view(three, replicas=100, unsettled=1), STREAM, NOW).creates == 0
+    full = plan_pool(a_view([ready(number) for number in range(100)], replicas=100), STREAM, NOW)
+    assert (full.creates, full.look_again_at) == (0, None), "a full pool is not looked at again"
+
+
+def test_members_that_do_not_start_do_not_keep_a_pool_from_its_size() -> None:
+    stuck = [a_member(number, age=11) for number in range(50)]
+    assert plan_pool(a_view(stuck, replicas=100), STREAM, NOW).creates == 4
+    assert plan_pool(a_view(stuck, replicas=52), STREAM, NOW).creates == 2
