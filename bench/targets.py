@@ -19,6 +19,10 @@ from sandpool.load.counts import is_aside
 SEED = 1
 POOL_STATUS = "patch sandboxwarmpools/status"
 KIB = 1024
+COMMIT = 50.0
+"""Milliseconds between the news of two writes of one commit, at most: its fsync, and the event loop that hands out its events."""
+SECOND = 1000.0
+KUBE_OVERLOAD = "kube-overload"
 Found = Mapping[str, Series]
 
 
@@ -150,64 +154,68 @@ def _own(kinds: Mapping[str, int]) -> int:
     return sum(count for kind, count in kinds.items() if not is_aside(kind) and kind != POOL_STATUS)
 
 
+def _past(found: Found, scenario: str) -> list[Mapping[str, Any]]:
+    """What was measured each time that more was offered than can be held."""
+    return [past for run in (found[scenario].runs if scenario in found else []) for past in run["past"]]
+
+
 def _past_a_ramp(measure: str) -> Callable[[Found], Value | None]:
     """Of `sandpool load ramp --past`: what was served past the rate that it found."""
+    return lambda found: of_runs(_past(found, KUBE_OVERLOAD), measure)
+
+
+def _worst_past(scenario: str, measure: str) -> Callable[[Found], Value | None]:
+    """Of all times that more was offered, in all runs."""
 
     def value(found: Found) -> Value | None:
-        runs = found["kube-overload"].runs if "kube-overload" in found else []
-        return of_runs([past for run in runs for past in run["past"]], measure)
+        told = of_runs(_past(found, scenario), measure)
+        return None if told is None or told.high is None else Value(told.high, told.low, told.high, told.runs)
 
     return value
 
 
-def _past_capacity() -> tuple[Target, ...]:
-    def served(key: str, what: str, scenario: str, times: int) -> Target:
-        value = _median(scenario, f"of_capacity_{times}x")
-        return Target(key, what, 0.9, "times", value, at_least=True)
+def _in_order(key: str, scenario: str, limit: float, within: str) -> Target:
+    """A claim may be served before an older one of its pool only `within` what has no order of its own."""
+    what = f"the same: an older claim served after a younger one of its pool, by at most ({within})"
+    return Target(key, what, limit, "ms", _worst_past(scenario, "inversion_max_ms"))
 
-    scenario = "local-overload"
+
+def _served(key: str, what: str, scenario: str, times: int) -> Target:
+    return Target(key, what, 0.9, "times", _median(scenario, f"of_capacity_{times}x"), at_least=True)
+
+
+def _past_capacity() -> tuple[Target, ...]:
+    local, real = "local-overload", "local-overload-real"
+    rate, failed = "served a second, of that rate", "the same: admitted claims that failed"
+    warm = "the same: served by warm members, the lower of the two"
+    one_commit = "a commit has no order of its own"
     return (
-        served(
-            "overload-2x", "one machine, twice that rate offered for 30 s: served a second, of that rate", scenario, 2
-        ),
-        served("overload-5x", "the same, 5 times that rate offered", scenario, 5),
-        Target(
-            "overload-warm",
-            "the same: served by warm members, the lower of the two",
-            0.95,
-            "",
-            _median(scenario, "warm_past"),
-            at_least=True,
-        ),
-        Target("overload-failed", "the same: admitted claims that failed", 0, "", _worst(scenario, "failed")),
-        served(
+        _served("overload-2x", f"one machine, twice that rate offered for 30 s: {rate}", local, 2),
+        _served("overload-5x", "the same, 5 times that rate offered", local, 5),
+        Target("overload-warm", warm, 0.95, "", _median(local, "warm_past"), at_least=True),
+        Target("overload-failed", failed, 0, "", _worst(local, "failed")),
+        _in_order("overload-order", local, COMMIT, one_commit),
+        _served(
             "overload-real",
-            "one machine, real sandboxes, twice their highest rate offered for 30 s: served a second, of that rate",
-            "local-overload-real",
+            f"one machine, real sandboxes, twice their highest rate offered for 30 s: {rate}",
+            real,
             2,
         ),
-        Target(
-            "overload-real-failed",
-            "the same: admitted claims that failed",
-            0,
-            "",
-            _worst("local-overload-real", "failed"),
-        ),
-        Target(
-            "kube-overload",
-            "Kubernetes, twice the highest rate offered for 30 s: served a second, of that rate",
-            0.9,
-            "times",
-            _past_a_ramp("of_capacity"),
-            at_least=True,
-        ),
-        Target(
-            "kube-overload-warm",
-            "the same: served by warm members",
-            0.95,
-            "",
-            _past_a_ramp("warm_fraction"),
-            at_least=True,
+        Target("overload-real-failed", failed, 0, "", _worst(real, "failed")),
+        _in_order("overload-real-order", real, COMMIT, one_commit),
+    )
+
+
+def _past_capacity_of_a_server() -> tuple[Target, ...]:
+    rate = "served a second, of that rate"
+    what = f"Kubernetes, twice the highest rate offered for 30 s: {rate}"
+    warm, failed = "the same: served by warm members", "the same: admitted claims that failed"
+    return (
+        Target("kube-overload", what, 0.9, "times", _past_a_ramp("of_capacity"), at_least=True),
+        Target("kube-overload-warm", warm, 0.95, "", _past_a_ramp("warm_fraction"), at_least=True),
+        Target("kube-overload-failed", failed, 0, "", _worst_past(KUBE_OVERLOAD, "failed_admitted")),
+        _in_order(
+            "kube-overload-order", KUBE_OVERLOAD, SECOND, "claims are as old as the second in which they were created"
         ),
     )
 
@@ -225,6 +233,7 @@ TARGETS = (
         at_least=True,
     ),
     *_past_capacity(),
+    *_past_capacity_of_a_server(),
     Target(
         "first-output",
         "one machine, 100 claims at once on real sandboxes: p50 to the first output of a command",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from sandpool.controlplane.data_dir import DataDir
 from sandpool.kube.api import Api
 from sandpool.model.claim import SandboxClaim
 from sandpool.model.conditions import is_true
-from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.kinds import CLAIMS, NODES, POOLS, SANDBOXES, TEMPLATES
+from sandpool.model.patches import merge_patch
 from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
@@ -139,3 +140,51 @@ async def test_after_a_restart_nothing_is_reserved_or_lost(tmp_path: Path) -> No
         await filled(cluster.api)
         await owned_once(cluster.api, 2 * REPLICAS)
         assert await told(cluster, "sandpool_repairs_total") == 0
+
+
+async def cordon(api: Api, *, off: bool = False) -> None:
+    """Nothing starts on the node, and nothing on it is handed out."""
+    while not (nodes := (await api.list(NODES)).items):
+        await asyncio.sleep(0.01)
+    (node,) = nodes
+    await api.patch(NODES, node.metadata.name, merge_patch({"spec": {"unschedulable": not off}}))
+
+
+async def served(cluster: LocalCluster, count: int, *, begin: Callable[[], Awaitable[None]] | None = None) -> list[str]:
+    """Names of claims as they become Ready, until so many are; those that are when we look are first."""
+    found: dict[str, None] = {}
+    async with cluster.api.watch(CLAIMS, "default", initial=True) as events:
+        if begin is not None:
+            await begin()
+        while len(found) < count:
+            event = await anext(events)
+            if isinstance(event.object, SandboxClaim) and is_true(event.object.status.conditions, Type.READY):
+                found.setdefault(event.object.metadata.name)
+    return list(found)
+
+
+async def test_a_backlog_outlives_restarts_and_is_served_in_order(tmp_path: Path) -> None:
+    """Of claims that nothing could serve yet, and again in the middle of serving them. Their names are in no order."""
+    names = [f"c{number * 7 % 24:02}" for number in range(24)]
+    async with a_cluster(tmp_path) as cluster:
+        await cordon(cluster.api)
+        await furnish(cluster.api)
+        for name in names:
+            await cluster.api.create(CLAIMS, body(name), "default")
+        assert [one for one in await listed(cluster) if one.status.sandbox] == []
+    async with a_cluster(tmp_path) as cluster:
+        assert {one.metadata.name for one in await listed(cluster)} == set(names), "none is lost"
+        first = await served(cluster, 6, begin=lambda: cordon(cluster.api, off=True))
+    async with a_cluster(tmp_path) as cluster:
+        order = first + [name for name in await served(cluster, len(names)) if name not in first]
+        await filled(cluster.api)
+        while len((await cluster.api.list(SANDBOXES, "default")).items) > len(names) + REPLICAS:
+            await asyncio.sleep(0.01)  # what was started in vain goes
+        await owned_once(cluster.api, len(names))
+        assert await told(cluster, "sandpool_repairs_total") == 0
+        got = {one.metadata.name: one.status.sandbox.name for one in await listed(cluster) if one.status.sandbox}
+    assert len(set(got.values())) == len(names), "none is served twice"
+    by_members = [names.index(name) for name in order if got[name] != name]
+    places = {age: place for place, age in enumerate(sorted(by_members))}
+    early = max(places[age] - place for place, age in enumerate(by_members))
+    assert early < REPLICAS, "the oldest first; what is ready at once is handed out at once"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
 from integration.controllers.claim_cluster import NOT_READY, Life, World, a_claim_cluster, a_life
+from sandpool.controllers.claim.keep import IN_VAIN
 from sandpool.controllers.claim.options import Options
 from sandpool.controlplane.api import LocalApi
-from sandpool.model.kinds import CLAIMS, POOLS
+from sandpool.model.kinds import CLAIMS, POOLS, SANDBOXES
 from sandpool.model.patches import merge_patch
 from sandpool.model.times import seconds
 from support.faulty_api import FaultyApi
@@ -280,3 +282,36 @@ async def test_who_is_just_telling_that_it_waits_is_not_overtaken_for_it() -> No
         assert (await life.said("Ready", "old"), await life.has("old")) == (IS_READY, "warming")
         await life.settle(100)
         assert (await life.said("Ready", "old"), await life.has("old")) == (IS_READY, "warming")
+
+
+async def test_what_was_started_in_vain_is_removed_at_a_bounded_pace() -> None:
+    """Others wait for the same server. All claims are served at once, and what they do not need goes a few at a time."""
+    count, pace = 48, round(IN_VAIN)
+    async with a_claim_cluster() as life:
+        await life.furnish(0, replicas=1)
+        await life.settle()
+        names = [f"c{number}" for number in range(count)]
+        for name in names:
+            await life.claim(name)
+        while len(await cold(life)) < count:  # nothing becomes ready: more and more try a sandbox of their own
+            await life.settle(10)
+        for number in range(count):
+            await life.member(f"m{number}", ready=False)
+        for number in range(count):
+            await life.ready(f"m{number}")
+        await asyncio.sleep(0.1)
+        assert [await life.has(name) for name in names] == [f"m{number}" for number in range(count)]
+        left = [len(await cold(life))]
+        while left[-1]:
+            await asyncio.sleep(1)
+            left.append(len(await cold(life)))
+        gone = [before - after for before, after in pairwise([count, *left])]
+        assert max(gone) <= pace + 1
+        assert len(gone) <= 1 + count // pace + 1, "and no slower than that"
+        assert life.refused == []
+
+
+async def cold(life: World) -> list[str]:
+    """Sandboxes that claims have started for themselves."""
+    boxes = (await life.api.list(SANDBOXES, "default")).items
+    return [box.metadata.name for box in boxes if box.metadata.name.startswith("c")]
