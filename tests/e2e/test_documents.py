@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sandpool.assembly.data_dir import DataDir
 from support.cluster import Cluster, running_cluster, stop
-from support.document import ROOT, keeps, promised, script, typed
+from support.document import ROOT, keeps, promised, script, typed, typed_by
+from support.nobody import Nobody, nobody
 
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+TUTORIAL = "docs/tutorial/first-sandbox.md"
 GUIDES = ("files-and-processes", "terminals", "lifecycles", "custom-templates")
 
 BEFORE_A_ROLLOUT = """
@@ -34,6 +40,21 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
+def installed() -> Iterator[Nobody]:
+    with nobody() as user:
+        yield user
+
+
+@pytest.fixture
+def user(installed: Nobody) -> Iterator[Nobody]:
+    """Who begins without a cluster, and leaves none behind."""
+    yield installed
+    if DataDir(installed.data).holder() is not None:
+        installed.sandpool("down")
+    shutil.rmtree(installed.data, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """For guides that begin where one runs."""
     data = tmp_path_factory.mktemp("guides") / "data"
@@ -46,7 +67,19 @@ def test_the_readme(home: Path) -> None:
     checkout = home / "checkout"  # where a reader writes files, which ours should not get
     checkout.mkdir()
     (checkout / "examples").symlink_to(ROOT / "examples")
-    said = typed(script("README.md"), home, cwd=checkout)
+    _as_the_readme_says(typed(script("README.md"), home, cwd=checkout))
+
+
+@pytest.mark.ordinary_user
+@pytest.mark.kubectl
+@root
+def test_the_readme_as_an_ordinary_user(user: Nobody) -> None:
+    checkout = user.folder("checkout")
+    user.copy(ROOT / "examples", checkout / "examples")
+    _as_the_readme_says(typed_by(user, script("README.md"), checkout))
+
+
+def _as_the_readme_says(said: str) -> None:
     assert said.splitlines().count("42") == 3, "by the first program, `sandpool run` and kubectl"
     assert "=== ada spent the most" in said
     assert "30 programs in 30 sandboxes" in said
@@ -54,11 +87,19 @@ def test_the_readme(home: Path) -> None:
 
 
 def test_the_tutorial_from_python(home: Path) -> None:
-    page = "docs/tutorial/first-sandbox.md"
     (home / "work").mkdir()
-    said = typed(script(page), home, cwd=home / "work")
-    assert keeps(said, ["42", "from a pipe", *promised(page)]), said
-    assert len(promised(page)) >= 5
+    _as_the_tutorial_says(typed(script(TUTORIAL), home, cwd=home / "work"))
+
+
+@pytest.mark.ordinary_user
+@root
+def test_the_tutorial_from_python_as_an_ordinary_user(user: Nobody) -> None:
+    _as_the_tutorial_says(typed_by(user, script(TUTORIAL), user.folder("work")))
+
+
+def _as_the_tutorial_says(said: str) -> None:
+    assert keeps(said, ["42", "from a pipe", *promised(TUTORIAL)]), said
+    assert len(promised(TUTORIAL)) >= 5
 
 
 @pytest.mark.kubectl
