@@ -13,7 +13,9 @@ import pytest
 from sandpool.assembly.data_dir import DataDir
 from support.cluster import Cluster, running_cluster, stop
 from support.document import ROOT, keeps, promised, script, typed, typed_by
+from support.image_files import file, write_oci_archive
 from support.nobody import Nobody, nobody
+from support.program_image import image_of
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 TUTORIAL = "docs/tutorial/first-sandbox.md"
@@ -105,7 +107,10 @@ def _as_the_tutorial_says(said: str) -> None:
 @pytest.mark.kubectl
 def test_the_tutorial_with_kubectl(home: Path) -> None:
     said = typed(script("docs/tutorial/first-claim.md"), home)
-    assert re.search(r"^mine +True +python-", said, re.MULTILINE)
+    before, after = (
+        re.findall(found, said, re.MULTILINE)[-1] for found in (r"^claim mine has sandbox (\S+)", r"^mine +True +(\S+)")
+    )
+    assert before == after, "the claim has its sandbox also after kill -9"
     assert re.search(r"^python +5 +5 ", said, re.MULTILINE)
     assert "Ready after" in said
 
@@ -130,6 +135,34 @@ def test_rolling_out_a_template(home: Path) -> None:
     assert after == [*before, "RELEASE"]
     assert "sandbox.agents.x-k8s.io/box condition met" in said
     assert said.count("patched") == 5
+
+
+def test_images_from_an_archive(home: Path) -> None:
+    """The archive is made here, of programs of this machine; no registry may be asked that is not on it."""
+    image = image_of(["sh", "sleep", "cat"], file("etc/os-release", "NAME=made-by-the-test\n"))
+    write_oci_archive(home / "tool.tar", {"tool:dev": image})
+    began = "sandpool up --detach --no-pool --registry localhost:5000\n"
+    said = typed(f"{began}{script('docs/how-to/images.md')}\nsandpool image list\n", home, cwd=home).splitlines()
+    assert said.count("NAME=made-by-the-test") == 1
+    assert sum("docker.io/library/tool:dev" in line for line in said) == 4, (
+        "imported, listed, and still here after prune"
+    )
+
+
+def test_backups(home: Path) -> None:
+    """What changed after the backup is as it was before."""
+    asked = "sandpool get pool tools -o jsonpath='{.spec.replicas}'; echo\n"
+    backup, restore, salvage = script("docs/how-to/backups.md").split("\n\n")
+    began = "sandpool up --detach --no-pool --backend hollow\nsandpool pool create tools --image host --replicas 3\n"
+    change = f"sandpool pool scale tools 1\n{asked}"
+    said = typed(f"{began}{backup}\n{change}{restore}\n{asked}{change}{salvage}\n{asked}", home)
+    assert re.findall(r"^\d$", said, re.MULTILINE) == ["1", "3", "1", "3"]
+    assert said.count("restored from") == 2
+
+
+def test_past_capacity(home: Path) -> None:
+    said = typed(script("docs/how-to/past-capacity.md"), home)
+    assert re.search(r"^claims +60 of 60 ready$", said, re.MULTILINE), said
 
 
 @pytest.mark.root
