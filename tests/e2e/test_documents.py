@@ -165,6 +165,15 @@ def test_past_capacity(home: Path) -> None:
     assert re.search(r"^claims +60 of 60 ready$", said, re.MULTILINE), said
 
 
+def test_measuring_which_of_two_is_faster(home: Path) -> None:
+    """With fewer and smaller runs. The clusters of the other blocks are examples; tests/integration/load runs their commands."""
+    (block,) = re.findall(
+        r"^```\n((?:(?!```).)*load compare.*?)^```$", (ROOT / "docs/how-to/measure.md").read_text(), re.M | re.S
+    )
+    block = block.replace("1 2 3 4 5", "1").replace("burst --fresh", "burst --fresh --claims 5 --pool-size 5")
+    assert "1 runs of A, 1 of B" in typed(block, home, cwd=home)
+
+
 @pytest.mark.root
 @pytest.mark.kubectl
 def test_many_tenants(home: Path) -> None:
@@ -172,3 +181,4 @@ def test_many_tenants(home: Path) -> None:
     said = typed(script("docs/how-to/many-tenants.md"), home, cwd=home)
     assert "system:serviceaccount:team-red:default" in said
     assert said.splitlines()[-2:] == ["no", "no"]
+    assert (home / "team-red.kubeconfig").stat().st_mode & 0o077 == 0

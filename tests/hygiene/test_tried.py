@@ -21,7 +21,6 @@ NOT_TYPED = {
     "docs/explanation/network.md": "its addresses are examples; tests/integration/kubectl/test_walls.py runs the flag",
     "docs/how-to/connect.md": "its addresses are examples; tests/unit/sdk knows what is found where",
     "docs/how-to/install-on-kubernetes.md": "it needs a cluster, a registry and a container engine; tests/node installs from archives, tests/deploy reads the rest",
-    "docs/how-to/measure.md": "its clusters are examples; tests/integration/load runs the commands",
     "docs/how-to/operate-the-controller.md": "it needs controllers on a cluster; tests/kube/product/test_why.py and tests/integration/assembly/test_pages.py ask the same",
     "docs/how-to/production.md": "its block is a role, with which tests/kube/test_router.py runs; the others need a cluster",
     "docs/how-to/replace-another-controller.md": "it needs another installation; tests/kube/test_takeover.py and test_refusals.py type its commands",
