@@ -60,7 +60,7 @@ def shared() -> Iterator[str]:
 
 
 def usage(name: str, arguments: list[Any]) -> str:
-    words = [name]
+    words: list[str] = []
     for one in arguments:
         if one.index is not None:
             many = one.field_info.kind is inspect.Parameter.VAR_POSITIONAL
@@ -68,14 +68,14 @@ def usage(name: str, arguments: list[Any]) -> str:
             word = f"-- {word}" if one.names[0] == "COMMAND" else word
             words.append(word if one.field_info.required else f"[{word}]")
     flags = any(one.index is None for one in arguments)
-    return " ".join([*words[: len(name.split())], *(["[FLAGS]"] if flags else []), *words[1:]])
+    return " ".join([name, *(["[FLAGS]"] if flags else []), *words])
 
 
 def table(arguments: list[Any]) -> Iterator[str]:
     yield "| argument or flag | default | meaning |"
     yield "|---|---|---|"
     for one in arguments:
-        names = ", ".join(f"`{name}`" for name in (*one.names, *one.negatives))
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys((*one.names, *one.negatives)))
         yield f"| {names} | {default(one)} | {one.parameter.help.rstrip('.').replace('|', ',')} |"
     yield ""
 

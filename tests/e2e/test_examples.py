@@ -193,5 +193,8 @@ def test_the_tour(tmp_path: Path, with_kubectl: bool) -> None:
     assert boxes[0] == boxes[1], "the claim kept its sandbox over kill -9"
     assert re.search(r", Ready after [0-9.]+ ms$", said, re.MULTILINE)
     assert ("sandboxclaim.extensions.agents.x-k8s.io/mine" in said) == with_kubectl
+    assert bool(re.search(r"^42 as process \d of \d$", said, re.MULTILINE)) == with_kubectl, (
+        "few processes are seen there"
+    )
     assert said.rstrip().endswith("$ sandpool down")
     assert not list(tmp_path.glob("tmp.*"))

@@ -106,3 +106,15 @@ def test_the_reference_of_commands_is_what_the_code_says() -> None:
     tool = ROOT / "tools" / "cli_reference.py"
     done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_reference_of_commands_names_each_argument_once() -> None:
+    page = (ROOT / "docs/reference/command-line.md").read_text()
+    usages = re.findall(r"^    sandpool (.*)$", page, re.MULTILINE)
+    flags = re.findall(r"^\| (`--[^|]+) \| ", page, re.MULTILINE)
+    assert (len(usages) > 20, len(flags) > 50) == (True, True)
+    for words in (
+        *(re.findall(r"(?<!-)\b[A-Z]{2,}\b", usage) for usage in usages),
+        *(flag.split(", ") for flag in flags),
+    ):
+        assert len(words) == len(set(words)), words

@@ -20,11 +20,12 @@ NOT_TYPED = {
     "docs/explanation/simulation.md": "tests/simulation runs the command",
     "docs/explanation/network.md": "its addresses are examples; tests/integration/kubectl/test_walls.py runs the flag",
     "docs/how-to/connect.md": "its addresses are examples; tests/unit/sdk knows what is found where",
-    "docs/how-to/install-on-kubernetes.md": "its block is a template, which tests/deploy reads",
-    "docs/how-to/measure.md": "its clusters are examples; tests/integration/load runs the commands",
-    "docs/how-to/production.md": "its block is a role, with which tests/kube/test_router.py runs",
+    "docs/how-to/install-on-kubernetes.md": "it needs a cluster, a registry and a container engine; tests/node installs from archives, tests/deploy reads the rest",
+    "docs/how-to/operate-the-controller.md": "it needs controllers on a cluster; tests/kube/product/test_why.py and tests/integration/app/test_pages.py ask the same",
+    "docs/how-to/production.md": "its block is a role, with which tests/kube/test_router.py runs; the others need a cluster",
     "docs/how-to/release.md": "its block builds packages, which takes a minute and the package index",
-    "docs/how-to/router-on-kubernetes.md": "its blocks are values of the chart, with which tests/deploy renders it",
+    "docs/how-to/replace-another-controller.md": "it needs another installation; tests/kube/test_takeover.py and test_refusals.py type its commands",
+    "docs/how-to/router-on-kubernetes.md": "it needs a cluster; its values of the chart are those with which tests/deploy renders it",
     "docs/reference/local-api.md": "its block is a quota; tests/integration/kubectl/test_quota.py makes such ones",
     "docs/reference/metrics.md": "its block is a query",
     "docs/reference/sdk.md": "its block is the tree of errors",
@@ -37,6 +38,22 @@ def test_pages_with_blocks_are_typed_by_a_test() -> None:
     with_blocks = {page for page in pages if "```" in (ROOT / page).read_text()}
     untried = {str(page) for page in with_blocks if str(page) not in TRIALS and f'"{page.stem}"' not in TRIALS}
     assert untried == NOT_TYPED.keys()
+
+
+def test_blocks_are_fenced() -> None:
+    """An indented one would escape the tests that type them."""
+    for page in (ROOT / "README.md", *ROOT.glob("docs/tutorial/*.md"), *ROOT.glob("docs/how-to/*.md")):
+        outside = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"(?<=\n\n) {4,}\S.*", outside) == [], page
+
+
+def test_pages_about_kubernetes_use_no_image_that_only_one_machine_has() -> None:
+    """`image: host` would be pulled from a public registry there."""
+    local = [path for path in ROOT.glob("examples/**/*.yaml") if re.search(r"image: host\b", path.read_text())]
+    assert local
+    for name in ("install-on-kubernetes", "production", "router-on-kubernetes", "operate-the-controller"):
+        page = (ROOT / f"docs/how-to/{name}.md").read_text()
+        assert [str(path) for path in local if str(path.relative_to(ROOT)) in page] == [], name
 
 
 def test_every_example_is_run_by_a_test() -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from support.kubectl import kubectl_path
+from support.nobody import Nobody
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
@@ -21,6 +23,9 @@ BLOCK = re.compile(
 ENVIRONMENT = re.compile(r"^(make |export PATH=).*\n", re.MULTILINE)
 PATIENCE = 100.0
 """Seconds for one document, on a machine that has much else to do."""
+SHELL = ["bash", "-euxo", "pipefail", "-c"]
+PRIVATE = {"SANDPOOL_PORT": "0", "SANDPOOL_ROUTER_PORT": "0", "PYTHONUNBUFFERED": "1"}
+"""Other clusters of this machine may have the usual ports."""
 
 
 def script(page: str) -> str:
@@ -68,13 +73,20 @@ def typed(text: str, home: Path, *, cwd: Path = ROOT, data: Path | None = None) 
         "PATH": ":".join([*map(str, places), os.environ["PATH"]]),
         "HOME": str(home),
         "SANDPOOL_DATA_DIR": str(data or home / "data"),
-        "SANDPOOL_PORT": "0",
-        "SANDPOOL_ROUTER_PORT": "0",
-        "PYTHONUNBUFFERED": "1",
+        **PRIVATE,
     }
     done = subprocess.run(
-        ["bash", "-euxo", "pipefail", "-c", text], env=environment, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=PATIENCE, check=False,
+        [*SHELL, text], env=environment, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=PATIENCE, check=False,
     )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def typed_by(user: Nobody, text: str, cwd: Path) -> str:
+    """The same, as typed by an ordinary user."""
+    if "kubectl " in text and shutil.which("kubectl") is None:
+        user.copy_command(Path(kubectl_path()))  # built, in a folder that may be root's alone
+    done = user.command([*SHELL, text], cwd=cwd, more=PRIVATE, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

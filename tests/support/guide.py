@@ -13,10 +13,10 @@ REPLACE = Path(__file__).parents[2] / "docs/how-to/replace-another-controller.md
 
 
 def command(page: Path, beginning: str) -> str:
-    """The one that begins so, to its end: the next empty line."""
+    """The one that begins so, to its end: the next empty line, or that of its block."""
     lines = page.read_text().splitlines()
     (start,) = [number for number, line in enumerate(lines) if line.strip().startswith(beginning)]
-    end = next(number for number in range(start, len(lines)) if not lines[number].strip())
+    end = next(number for number in range(start, len(lines)) if lines[number].strip() in ("", "```"))
     return "\n".join(line.strip() for line in lines[start:end])
 
 

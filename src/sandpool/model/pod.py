@@ -53,8 +53,18 @@ class Waiting(Model, frozen=True):
     message: str = ""
 
 
+class Terminated(Model, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(Model, frozen=True):
     waiting: Waiting | None = None
+
+
+class LastState(Model, frozen=True):
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(Model, frozen=True):
@@ -63,6 +73,7 @@ class ContainerStatus(Model, frozen=True):
     started: bool | None = None
     restart_count: int = 0
     state: ContainerState = ContainerState()
+    last_state: LastState = LastState()
 
 
 class PodStatus(Model, frozen=True):
@@ -114,7 +125,10 @@ class Pod(Model, frozen=True):
             waiting = container.state.waiting
             if waiting is None or waiting.reason in _ON_THEIR_WAY:
                 continue
-            reason, detail = _BACK_AND_FORTH.get(waiting.reason, waiting.reason), _detail(waiting)
+            reason, detail = (
+                _BACK_AND_FORTH.get(waiting.reason, waiting.reason),
+                _detail(waiting, container.last_state.terminated),
+            )
             return f"container {container.name} waits: {reason}" + (f": {detail}" if detail else "")
         return "" if self.spec.node_name else self._unscheduled()
 
@@ -125,14 +139,21 @@ class Pod(Model, frozen=True):
         return ": ".join(part for part in (said.reason or "Unschedulable", said.message) if part)
 
 
-def _detail(waiting: Waiting) -> str:
+def _detail(waiting: Waiting, last: Terminated | None) -> str:
     """What went wrong, without what changes from one attempt to the next."""
     text = waiting.message
-    if waiting.reason == "CrashLoopBackOff":  # how long it waits
-        return ""
+    if waiting.reason == "CrashLoopBackOff":  # the message tells how long it waits
+        text = _ended(last) if last is not None else ""
     if waiting.reason == "ImagePullBackOff":  # which image, and from newer kubelets what the last attempt said
         text = text.partition('": ')[2].removeprefix("ErrImagePull: ")
     return text if len(text) <= _LONGEST_DETAIL else f"{text[:_LONGEST_DETAIL]}..."
+
+
+def _ended(last: Terminated) -> str:
+    """A program that could not be started has words that stay the same; the last words of one that ran are its own."""
+    if last.reason == "StartError" and last.message:
+        return f"{last.reason}: {last.message}"
+    return f"{last.reason or 'Error'}, exit code {last.exit_code}"
 
 
 class Taint(Model, frozen=True):

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from sandpool.model.kinds import PODS
 from sandpool.model.pod import Pod
 from support.cluster import Cluster, running_cluster, sandpool
 from support.cluster_watch import became
-from support.image_files import Entry, MadeImage, file, make_image, write_oci_archive
+from support.image_files import MadeImage, file, write_oci_archive
+from support.program_image import image_of
 
 SHELL = "/bin/sh"
 
 
 def shell_image(word: str) -> MadeImage:
     """A shell with the libraries that it needs, and a file that tells this image from others."""
-    asked = subprocess.run(
-        [SHELL], env={"LD_TRACE_LOADED_OBJECTS": "1"}, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
-    )  # fmt: skip
-    needed = re.findall(r"(/\S+) \(0x", asked.stdout)
-    if not needed:
-        pytest.skip("the shell of this machine does not say which libraries it needs")
-    return make_image([file("word", word), *(_program(path) for path in (SHELL, *needed))])
-
-
-def _program(path: str) -> Entry:
-    return file(path.lstrip("/"), Path(os.path.realpath(path)).read_bytes(), mode=0o755)
+    return image_of([SHELL], file("word", word))
 
 
 def pod(name: str, image: str) -> dict[str, Any]:

@@ -5,66 +5,29 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-import sandpool as package
 from sandpool.model.kinds import PODS
 from support.cluster import running_cluster
 from support.cluster_watch import became
 from support.first_pool import LOOK, SEEN
 from support.kubectl import Kubectl
+from support.nobody import Nobody
+from support.nobody import nobody as a_user
+from support.ordinary_user import NOBODY
 
 DEMO = Path(__file__).parents[3] / "examples/demo.py"
-NOBODY = 65534
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-
-@dataclass(frozen=True, slots=True)
-class Nobody:
-    """A user who owns nothing but a home."""
-
-    home: Path
-    packages: str
-
-    @property
-    def data(self) -> Path:
-        return self.home / "data"
-
-    def sandpool(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run("-m", "sandpool", *arguments)
-
-    def python(self, *arguments: str) -> str:
-        return self.run(*arguments).stdout
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [_python(), *arguments], user=NOBODY, group=NOBODY, extra_groups=[], cwd=self.home,
-            env={
-                "PYTHONPATH": self.packages, "HOME": str(self.home), "PATH": os.environ["PATH"],
-                "SANDPOOL_DATA_DIR": str(self.data), "TMPDIR": str(self.home),
-            },
-            capture_output=True, text=True, timeout=90, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{arguments}: {done.stderr}"
-        return done
 
 
 @pytest.fixture(scope="module")
 def nobody() -> Iterator[Nobody]:
-    home = Path("/tmp") / f"sandpool-nobody-{os.getpid()}"
-    home.mkdir(mode=0o700)
-    os.chown(home, NOBODY, NOBODY)
-    try:
-        yield Nobody(home, _readable_copy(home))
-    finally:
-        shutil.rmtree(home)
+    with a_user() as user:
+        yield user
 
 
 @pytest.mark.ordinary_user
@@ -103,8 +66,7 @@ def test_an_ordinary_user_has_the_first_pool(nobody: Nobody, tmp_path: Path) -> 
 @root
 def test_an_ordinary_user_sees_the_demo(nobody: Nobody) -> None:
     demo = nobody.home / "demo.py"
-    shutil.copy(DEMO, demo)
-    demo.chmod(0o644)
+    nobody.copy(DEMO, demo)
     said = nobody.python(str(demo))
     assert "print(6 * 7) said 42" in said
     assert re.search(r"^  holds capabilities +0 +0$", said, re.MULTILINE)
@@ -114,33 +76,6 @@ def test_an_ordinary_user_sees_the_demo(nobody: Nobody) -> None:
         shown = re.search(rf"^  {limit} +[0-9]", said, re.MULTILINE) is not None
         assert shown != bool(re.search(rf"Limits of [^.]*{limit}[^.]*\s+are\s+not\s+held", said)), said
     assert list(nobody.home.glob("sandpool-demo-*")) == []
-
-
-def _python() -> str:
-    """An interpreter of this very version that another user may start."""
-    for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3"):
-        version = "import sys; print(sys.version_info[:2])"
-        try:
-            said = subprocess.run(
-                [candidate, "-c", version], user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True,
-                check=False,
-            ).stdout  # fmt: skip
-        except OSError:
-            continue
-        if said.strip() == str(sys.version_info[:2]):
-            return candidate
-    pytest.skip("no interpreter of this version that another user may start")
-
-
-def _readable_copy(home: Path) -> str:
-    """The package and what it needs, where that user can read it whoever owns the checkout."""
-    site = next(Path(entry) for entry in sys.path if entry.endswith("site-packages"))
-    target = home / "site"
-    shutil.copytree(site, target, ignore=shutil.ignore_patterns("mypy*", "schemathesis*", "kubernetes*", "hypothesis*"))
-    shutil.copytree(Path(package.__file__).parent, target / "sandpool", dirs_exist_ok=True)
-    for path in (target, *target.rglob("*")):
-        os.chmod(path, 0o755 if path.is_dir() else 0o644)
-    return str(target)
 
 
 @pytest.mark.root

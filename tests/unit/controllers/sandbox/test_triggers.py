@@ -18,6 +18,7 @@ from sandpool.controllers.sandbox.triggers import (
     pod_haste,
     service_haste,
 )
+from sandpool.controllers.watched import Remembered
 from sandpool.kube.api import Event, EventType
 from sandpool.loop.controller import Controller
 from sandpool.loop.outcome import Done
@@ -116,6 +117,26 @@ def test_a_container_that_cannot_start_is_told_soon_and_not_again_for_each_attem
     assert crashed[0].held_up == "container main waits: CrashLoopBackOff"
     wrong = held_up("CreateContainerConfigError", 'secret "s" not found')
     assert wrong.held_up == 'container main waits: CreateContainerConfigError: secret "s" not found'
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        ({"reason": "Error", "exitCode": 3, "message": "at 12:00:01"}, "Error, exit code 3"),
+        ({"reason": "OOMKilled", "exitCode": 137}, "OOMKilled, exit code 137"),
+        (
+            {"reason": "StartError", "exitCode": 128, "message": "no such file: 'sleep'"},
+            "StartError: no such file: 'sleep'",
+        ),
+    ],
+)
+def test_a_container_that_keeps_ending_says_how_it_ended(ended: dict[str, Any], told: str) -> None:
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    container = {"name": "main", "state": state, "lastState": {"terminated": ended}}
+    status = msgspec.convert({"phase": "Running", "containerStatuses": [container]}, PodStatus)
+    crashed = msgspec.structs.replace(WAITING, status=status)
+    assert crashed.held_up == f"container main waits: CrashLoopBackOff: {told}"
+    assert Remembered()(crashed).held_up == crashed.held_up
 
 
 def test_what_an_older_kubelet_leaves_out_is_told_when_there_is_time() -> None:
