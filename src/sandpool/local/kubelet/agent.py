@@ -36,6 +36,7 @@ from sandpool.local.kubelet.refreshing import Refresher
 from sandpool.local.kubelet.runtimes import Offering, RuntimeClasses
 from sandpool.local.kubelet.telling import Telling
 from sandpool.local.kubelet.waking import Waking
+from sandpool.loop.aside import Aside
 from sandpool.loop.cache import Cache
 from sandpool.loop.clock import Clock
 from sandpool.loop.controller import Controller, Limits
@@ -97,8 +98,16 @@ class Kubelet:
         self._prober = Prober(asking.ask, clock, self._waking.changed, self._telling.probed)
         self._goodbyes = Goodbyes(asking.ask, clock, self._waking.changed, self._telling.hook_failed)
         self._here = Here(options.node, options.address, options.capacity)
+        self._aside = Aside()
         self._hands = Hands(
-            writes, backend, self._here, self._goodbyes, self._claimed, self._telling.doubted, looks_up=options.looks_up
+            writes,
+            backend,
+            self._here,
+            self._goodbyes,
+            self._claimed,
+            self._telling.doubted,
+            aside=self._aside,
+            looks_up=options.looks_up,
         )
         self._runtimes = RuntimeClasses(writes, self.classes, clock, options.pace.renew)
         limits = Limits(workers=options.workers, longest_delay=60.0)
@@ -117,7 +126,7 @@ class Kubelet:
         ]
         disk = self._around.disk
         heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes, disk)
-        refresher = Refresher(writes, self._backend, self.pods, self._here, clock, options.pace.refresh)
+        refresher = Refresher(writes, self._backend, self.pods, self._here, clock, options.pace.refresh, self._aside)
         services = [heartbeat.run, self._prober.run, self._goodbyes.run, refresher.run]
         if self._around.offering is not None:
             self.controller.on(self.classes, self._unplaced, reduce=lambda one: one.handler)

@@ -1,8 +1,12 @@
-"""Carries out the steps of a plan. Every write carries the uid of the pod that it was planned for."""
+"""Carries out the steps of a plan. Every write carries the uid of the pod that it was planned for.
+
+What a pod refers to can be much more than the pod. Where it is, it is put together beside the event loop, in the turns of its tenant.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sandpool.kube.api import Api, Preconditions
@@ -17,6 +21,8 @@ from sandpool.local.kubelet.pods import NODE_PODS, NodePod
 from sandpool.local.kubelet.references import NOTHING, references
 from sandpool.local.kubelet.resolve import resolve
 from sandpool.local.kubelet.status import foreign
+from sandpool.local.kubelet.weight import heavy
+from sandpool.loop.aside import Aside
 from sandpool.model.binding import binding_body, binding_resource
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import Patch, json_patch
@@ -34,6 +40,7 @@ class Hands:
         claimed: Callable[[NodePod, tuple[str, ...]], object],
         doubted: Callable[[NodePod, str], object],
         *,
+        aside: Aside,
         looks_up: bool = True,
     ) -> None:
         self._api = api
@@ -42,6 +49,7 @@ class Hands:
         self._goodbyes = goodbyes
         self._claimed = claimed
         self._doubted = doubted
+        self._aside = aside
         self._looks_up = looks_up
 
     async def apply(self, pod: NodePod | None, step: Step) -> None:
@@ -83,7 +91,11 @@ class Hands:
             return
         wanted = references(pod.spec)
         found = await look_up(self._api, pod.metadata.namespace, wanted) if wanted else NOTHING
-        resolved = resolve(pod, workload, found, self._here)
+        if heavy(pod, found):
+            resolving = partial(resolve, pod, workload, found, self._here)
+            resolved = await self._aside.run(pod.metadata.namespace, resolving)
+        else:
+            resolved = resolve(pod, workload, found, self._here)
         for doubt in resolved.doubts:
             self._doubted(pod, doubt)
         if found.claims:
