@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sandpool.loop.aside import Aside
+from sandpool.loop.aside import Aside, Gate
 
 
 class Bench:
@@ -65,3 +65,18 @@ async def test_an_error_is_the_askers() -> None:
     with pytest.raises(ValueError, match="no"):
         await aside.run("red", fails)
     assert await aside.run("red", lambda: 1) == 1
+
+
+async def test_a_gate_lets_one_in_at_a_time() -> None:
+    gate, inside, most = Gate(), 0, 0
+
+    async def pass_through(tenant: str) -> None:
+        nonlocal inside, most
+        async with gate.turn(tenant):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(pass_through(tenant) for tenant in ("red", "red", "blue", "red")))
+    assert (inside, most) == (0, 1)

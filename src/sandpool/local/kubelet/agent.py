@@ -25,6 +25,7 @@ from sandpool.local.kubelet.claims import ClaimFolders, ClaimKeeper
 from sandpool.local.kubelet.containers import Trouble
 from sandpool.local.kubelet.downward import Here
 from sandpool.local.kubelet.goodbye import Goodbyes
+from sandpool.local.kubelet.holding import Holding, total
 from sandpool.local.kubelet.ledger import Entry, Ledger
 from sandpool.local.kubelet.node import DiskWatch, Heartbeat
 from sandpool.local.kubelet.options import KubeletOptions
@@ -99,6 +100,9 @@ class Kubelet:
         self._goodbyes = Goodbyes(asking.ask, clock, self._waking.changed, self._telling.hook_failed)
         self._here = Here(options.node, options.address, options.capacity)
         self._aside = Aside()
+        self._holding = Holding(total(options.capacity) if options.content is None else options.content)
+        if options.looks_up:
+            metrics.shares["content_bytes"] = self._holding.shares
         self._hands = Hands(
             writes,
             backend,
@@ -107,6 +111,7 @@ class Kubelet:
             self._claimed,
             self._telling.doubted,
             aside=self._aside,
+            holding=self._holding,
             looks_up=options.looks_up,
         )
         self._runtimes = RuntimeClasses(writes, self.classes, clock, options.pace.renew)
@@ -126,7 +131,9 @@ class Kubelet:
         ]
         disk = self._around.disk
         heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes, disk)
-        refresher = Refresher(writes, self._backend, self.pods, self._here, clock, options.pace.refresh, self._aside)
+        refresher = Refresher(
+            writes, self._backend, self.pods, self._here, clock, options.pace.refresh, self._aside, self._holding
+        )
         services = [heartbeat.run, self._prober.run, self._goodbyes.run, refresher.run]
         if self._around.offering is not None:
             self.controller.on(self.classes, self._unplaced, reduce=lambda one: one.handler)
@@ -243,6 +250,7 @@ class Kubelet:
         for gone in self._ledger.settle(key, uid, self._backend.look):
             self._prober.forget(gone)
             self._goodbyes.forget(gone)
+            self._holding.give_back(gone)
 
     def observe(self, key: Key) -> PodView:
         pod = self.pods.get(key)
@@ -260,6 +268,7 @@ class Kubelet:
             entry.evicted = seen.evicted
         if seen is not None and seen.reclaimed:
             entry.claims = ()
+            self._holding.give_back(seen.uid)
         return PodView(
             pod,
             seen,

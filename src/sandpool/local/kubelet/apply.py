@@ -5,7 +5,7 @@ What a pod refers to can be much more than the pod. Where it is, it is put toget
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
 from functools import partial
 from typing import Any
 
@@ -15,17 +15,22 @@ from sandpool.local.backends.base import Backend, Workload
 from sandpool.local.kubelet.claims import bind_claims
 from sandpool.local.kubelet.downward import Here
 from sandpool.local.kubelet.goodbye import Goodbyes
+from sandpool.local.kubelet.holding import Holding
 from sandpool.local.kubelet.lookup import look_up
 from sandpool.local.kubelet.plan import Bind, Delete, End, Publish, Reclaim, Relabel, Restart, Start, Step, Stop
 from sandpool.local.kubelet.pods import NODE_PODS, NodePod
-from sandpool.local.kubelet.references import NOTHING, references
-from sandpool.local.kubelet.resolve import resolve
+from sandpool.local.kubelet.references import NOTHING, Reference, references
+from sandpool.local.kubelet.resolve import Resolved, resolve
 from sandpool.local.kubelet.status import foreign
 from sandpool.local.kubelet.weight import heavy
-from sandpool.loop.aside import Aside
+from sandpool.loop.aside import Aside, Gate
 from sandpool.model.binding import binding_body, binding_resource
+from sandpool.model.core import PersistentVolumeClaim
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import Patch, json_patch
+
+FEW = 4
+"""Objects that a pod refers to and that are read at any time. Pods with more take turns: all that one refers to is in memory until it is resolved."""
 
 
 class Hands:
@@ -41,6 +46,7 @@ class Hands:
         doubted: Callable[[NodePod, str], object],
         *,
         aside: Aside,
+        holding: Holding,
         looks_up: bool = True,
     ) -> None:
         self._api = api
@@ -50,6 +56,8 @@ class Hands:
         self._claimed = claimed
         self._doubted = doubted
         self._aside = aside
+        self._gate = Gate()
+        self._holding = holding
         self._looks_up = looks_up
 
     async def apply(self, pod: NodePod | None, step: Step) -> None:
@@ -89,19 +97,34 @@ class Hands:
         if not self._looks_up:
             await self._backend.start(workload)
             return
-        wanted = references(pod.spec)
-        found = await look_up(self._api, pod.metadata.namespace, wanted) if wanted else NOTHING
-        if heavy(pod, found):
-            resolving = partial(resolve, pod, workload, found, self._here)
-            resolved = await self._aside.run(pod.metadata.namespace, resolving)
+        wanted, namespace = references(pod.spec), pod.metadata.namespace
+        if len(wanted) <= FEW:
+            resolved, claims = await self._resolved(pod, workload, wanted)
         else:
-            resolved = resolve(pod, workload, found, self._here)
+            async with self._gate.turn(namespace):
+                resolved, claims = await self._resolved(pod, workload, wanted)
         for doubt in resolved.doubts:
             self._doubted(pod, doubt)
-        if found.claims:
-            self._claimed(pod, tuple(claim.metadata.uid for claim in found.claims.values()))
-            await bind_claims(self._api, found.claims.values())
-        await self._backend.start(resolved.workload)
+        self._holding.take(workload.uid, namespace, resolved.files, resolved.words)
+        try:
+            if claims:
+                self._claimed(pod, tuple(claim.metadata.uid for claim in claims))
+                await bind_claims(self._api, claims)
+            await self._backend.start(resolved.workload)
+        except BaseException:
+            self._holding.give_back(workload.uid)
+            raise
+
+    async def _resolved(
+        self, pod: NodePod, workload: Workload, wanted: Set[Reference]
+    ) -> tuple[Resolved, Collection[PersistentVolumeClaim]]:
+        namespace = pod.metadata.namespace
+        found = await look_up(self._api, namespace, wanted) if wanted else NOTHING
+        if heavy(pod, found):
+            resolved = await self._aside.run(namespace, partial(resolve, pod, workload, found, self._here))
+        else:
+            resolved = resolve(pod, workload, found, self._here)
+        return resolved, tuple(found.claims.values())
 
     async def _write(self, pod: NodePod, step: Bind | Publish | Delete) -> None:
         meta = pod.metadata

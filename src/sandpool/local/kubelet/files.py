@@ -14,6 +14,7 @@ import msgspec
 from sandpool.local.kubelet.contents import Contents
 from sandpool.local.kubelet.downward import Fields, NoSuchField
 from sandpool.local.kubelet.environment import missing
+from sandpool.local.kubelet.holding import BLOCK
 from sandpool.local.kubelet.pods import NodeContainer, NodePod
 from sandpool.local.kubelet.references import FAILED_MOUNT, Found, Unresolved
 from sandpool.local.kubelet.sources import (
@@ -33,7 +34,6 @@ from sandpool.model.core import PersistentVolumeClaim
 _MODE = 0o644
 MOST = 32 << 20
 """Bytes of all files that the volumes of a pod show of the API together; each file counts as a block at least."""
-_BLOCK = 4096
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Room:
     left: int = MOST
 
     def take(self, size: int) -> None:
-        self.left -= max(size, _BLOCK)
+        self.left -= max(size, BLOCK)
         if self.left < 0:
             raise Unresolved(
                 FAILED_MOUNT,

@@ -17,10 +17,12 @@ from sandpool.local.errors import NodeError
 from sandpool.local.kubelet.contents import Contents
 from sandpool.local.kubelet.downward import Fields, Here
 from sandpool.local.kubelet.files import content_specs
+from sandpool.local.kubelet.holding import Holding, files_size
 from sandpool.local.kubelet.lookup import look_up
 from sandpool.local.kubelet.pods import NodePod
 from sandpool.local.kubelet.references import NOTHING, Found, Kind, Reference, Unresolved, shown_references
 from sandpool.local.kubelet.weight import heavy
+from sandpool.local.volumes.spec import VolumeSpec
 from sandpool.loop.aside import Aside
 from sandpool.loop.clock import Clock
 from sandpool.model.metadata import Uid
@@ -41,6 +43,7 @@ class Refresher:
         clock: Clock,
         every: float,
         aside: Aside,
+        holding: Holding,
     ) -> None:
         self._api = api
         self._backend = backend
@@ -49,6 +52,7 @@ class Refresher:
         self._clock = clock
         self._every = every
         self._aside = aside
+        self._holding = holding
         self._given: dict[Uid, object] = {}  # what the files of each pod were last made of
 
     async def run(self) -> None:
@@ -89,15 +93,21 @@ class Refresher:
         made_of = _made_of(pod, contents.found)
         if self._given.get(pod.metadata.uid) == made_of:
             return
-        making = partial(content_specs, pod, contents, Fields(pod, self._here))
+        making = partial(_made, pod, contents, Fields(pod, self._here))
         is_heavy = heavy(pod, contents.found)
-        specs = await self._aside.run(pod.metadata.namespace, making) if is_heavy else making()
+        specs, size = await self._aside.run(pod.metadata.namespace, making) if is_heavy else making()
         try:
+            self._holding.change(pod.metadata.uid, size)
             await self._backend.refresh(pod.metadata.uid, specs)
         except NodeError as error:
             log.warning("volumes not brought up to date", pod=str(pod.metadata.key), error=error.message)
             return
         self._given[pod.metadata.uid] = made_of
+
+
+def _made(pod: NodePod, contents: Contents, fields: Fields) -> tuple[tuple[VolumeSpec, ...], int]:
+    specs = content_specs(pod, contents, fields)
+    return specs, files_size(specs)
 
 
 def _batches(pods: Iterable[NodePod]) -> Iterator[tuple[Set[Reference], Sequence[NodePod]]]:

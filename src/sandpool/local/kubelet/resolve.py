@@ -17,6 +17,7 @@ from sandpool.local.kubelet.contents import Contents
 from sandpool.local.kubelet.downward import Fields, Here
 from sandpool.local.kubelet.environment import Allowance, TooLarge, environment, expand
 from sandpool.local.kubelet.files import volume_specs
+from sandpool.local.kubelet.holding import files_size, words_size
 from sandpool.local.kubelet.pods import NodeContainer, NodePod
 from sandpool.local.kubelet.references import CONFIG_ERROR, Found, Unresolved
 from sandpool.local.kubelet.tending import HttpGetAction, TcpSocketAction
@@ -35,6 +36,8 @@ _TOO_LARGE = f"those of a pod may have {MOST_LOGIN_BYTES} bytes together"
 class Resolved:
     workload: Workload
     doubts: tuple[str, ...] = ()  # what is wrong and did not keep the pod from starting
+    files: int = 0  # bytes that its files take
+    words: int = 0  # the same of variables and logins
 
 
 def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resolved:
@@ -61,7 +64,7 @@ def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resol
         volumes=volumes,
         credentials=credentials,
     )
-    return Resolved(full, doubts)
+    return Resolved(full, doubts, files_size(volumes), words_size(env, credentials))
 
 
 def _check(container: NodeContainer) -> None:
