@@ -91,6 +91,12 @@ class ANode:
         tended = len(self.kubelet._prober) + len(self.kubelet._goodbyes)
         return len(self.kubelet._ledger._entries) + len(self.kubelet._ledger) + len(self.backend.running()) + tended
 
+    @property
+    def holding(self) -> int:
+        """Pods whose files and variables are counted."""
+        assert self.kubelet is not None
+        return len(self.kubelet._holding)
+
 
 @asynccontextmanager
 async def a_node(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.base.errors import SandpoolError
-from sandpool.sdk._sync import transport
+from sandpool.sdk._sync import files, transport
 from sandpool.sdk._sync.data_plane import DataPlane
 from sandpool.sdk._sync.files import Files
 from sandpool.sdk._sync.http import Headers, Http
@@ -201,6 +201,7 @@ def endless(head: bytes, piece: bytes, sent: list[int]) -> Act:
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+TINY = 1 << 18
 CHUNK = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 
 
@@ -216,6 +217,35 @@ def test_a_file_without_an_end(head: bytes) -> None:
             http.close()
     assert (raised.value.limit, raised.value.path) == (1 << 20, "a")
     assert len(sent) < 1000
+
+
+@pytest.mark.parametrize("ask", [lambda box: box.files.read("a", max_bytes=TINY), lambda box: box.files.list("a")])
+def test_an_answer_in_tiny_pieces_takes_no_more_room(
+    ask: Callable[[Box], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece alone would be an object of dozens of bytes, in a list."""
+    monkeypatch.setattr(files, "LARGEST", TINY)
+    with scripted(endless(CHUNKED, b"2\r\nxy\r\n" * 4096, [])) as server:
+        http = Http(server.origin)
+        tracemalloc.start()
+        try:
+            with pytest.raises(SandpoolError, match=r"max_bytes|larger than"):
+                ask(Box(http))
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            http.close()
+    assert most < 10 * TINY
+
+
+def test_a_whole_file_in_tiny_pieces() -> None:
+    said = [CHUNKED, *(b"2\r\nxy\r\n" for _ in range(1000)), b"0\r\n\r\n"]
+    with scripted(says_only(b"".join(said))) as server:
+        http = Http(server.origin)
+        try:
+            assert Box(http).files.read("a", max_bytes=2000) == b"xy" * 1000
+        finally:
+            http.close()
 
 
 def test_a_size_that_is_said_is_enough() -> None:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import fnmatch
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,24 +14,28 @@ import msgspec
 from sandpool.node.images.port import Credential
 from sandpool.node.images.reference import DEFAULT_REGISTRY, Name
 
-DOCKER_CONFIG_JSON, DOCKER_CFG = ".dockerconfigjson", ".dockercfg"
+KEYS = DOCKER_CONFIG_JSON, DOCKER_CFG = ".dockerconfigjson", ".dockercfg"
+"""Of a Secret, in which logins are."""
+MOST_TRIES = 16
+"""Logins that are tried for one image: each is a conversation with its registry."""
+_LONGEST_HOST = 261  # with a port
 _DOCKER_HUB = {"docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1", "index.docker.io/v2"}
 
 
-def from_secret(data: Mapping[str, bytes]) -> tuple[Credential, ...]:
-    """The logins in a Secret of type kubernetes.io/dockerconfigjson or dockercfg. ValueError says what is wrong with it,
-    without a word of what is in it."""
+def from_secret(data: Mapping[str, bytes], most: int | None = None) -> tuple[Credential, ...]:
+    """The logins in a Secret of type kubernetes.io/dockerconfigjson or dockercfg, the first `most` of them. ValueError says what is
+    wrong with it, without a word of what is in it."""
     if (content := data.get(DOCKER_CONFIG_JSON)) is not None:
-        return from_docker_config(content)
+        return from_docker_config(content, most)
     if (content := data.get(DOCKER_CFG)) is not None:
-        return _logins(_object(content, "the document"))
+        return _logins(_object(content, "the document"), most)
     raise ValueError(f"it has neither the key {DOCKER_CONFIG_JSON} nor {DOCKER_CFG}")
 
 
-def from_docker_config(content: bytes) -> tuple[Credential, ...]:
+def from_docker_config(content: bytes, most: int | None = None) -> tuple[Credential, ...]:
     """The logins of a file such as ~/.docker/config.json."""
     document = _object(content, "the document")
-    return _logins(_mapping(document.get("auths", {}), "auths"))
+    return _logins(_mapping(document.get("auths", {}), "auths"), most)
 
 
 def _object(content: bytes, what: str) -> Mapping[str, Any]:
@@ -46,10 +51,10 @@ def _mapping(value: object, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _logins(entries: Mapping[str, Any]) -> tuple[Credential, ...]:
+def _logins(entries: Mapping[str, Any], most: int | None) -> tuple[Credential, ...]:
     return tuple(
         Credential(_place(registry), *_login(_mapping(entry, f"the entry of {registry!r}"), registry))
-        for registry, entry in entries.items()
+        for registry, entry in islice(entries.items(), most)
     )
 
 
@@ -79,13 +84,20 @@ def _place(registry: str) -> str:
 
 
 def matching(credentials: Iterable[Credential], name: Name) -> tuple[Credential, ...]:
-    """Those that are meant for this image, the closest first; of equals the first one given."""
-    fitting = [one for one in credentials if one.username and _matches(_place(one.registry), name)]
-    return tuple(sorted(fitting, key=lambda one: -len(_place(one.registry))))
+    """Those that are meant for this image, the closest first; of equals the first one given. The same login under several spellings of a
+    registry is one, and there are MOST_TRIES at most."""
+    fitting = [(place, one) for one in credentials if one.username and _matches(place := _place(one.registry), name)]
+    fitting.sort(key=lambda each: -len(each[0]))
+    different: dict[tuple[str, str, str], Credential] = {}
+    for place, one in fitting:
+        different.setdefault((place, one.username, one.password), one)
+    return tuple(islice(different.values(), MOST_TRIES))
 
 
 def _matches(place: str, name: Name) -> bool:
     host, slash, path = place.partition("/")
+    if len(host) > _LONGEST_HOST:  # no host has such a name, and a pattern of that length takes long to read
+        return False
     wanted_host, _, wanted_port = _with_port(name.registry)
     given_host, _, given_port = _with_port(host)
     if given_port != wanted_port or not _host_matches(given_host, wanted_host):

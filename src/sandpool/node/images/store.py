@@ -124,7 +124,9 @@ class ImageStore:
         self, name: Name, holder: str, tenant: str, policy: str, credentials: tuple[Credential, ...], progress: Tell
     ) -> ImageRecord:
         always = policy == "Always" or (not policy and name.tag == "latest" and not name.digest)
-        proofs = tuple(proof(self._folder.key, name, one) for one in matching(credentials, name))
+        if credentials:  # which a tenant wrote, and patterns of it take long to read
+            credentials = await asyncio.to_thread(matching, credentials, name)
+        proofs = tuple(proof(self._folder.key, name, one) for one in credentials)
         found = await uninterrupted(asyncio.to_thread(self._find, name, holder, tenant, always, proofs))
         if found is not None:
             return found

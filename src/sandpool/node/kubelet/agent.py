@@ -16,6 +16,7 @@ from typing import Any
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
 from sandpool.kube.api import Api
+from sandpool.loop.aside import Aside
 from sandpool.loop.cache import Cache
 from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
@@ -36,6 +37,7 @@ from sandpool.node.kubelet.claims import ClaimFolders, ClaimKeeper
 from sandpool.node.kubelet.containers import Trouble
 from sandpool.node.kubelet.downward import Here
 from sandpool.node.kubelet.event_emitter import Telling
+from sandpool.node.kubelet.holding import Holding, total
 from sandpool.node.kubelet.ledger import Entry, Ledger
 from sandpool.node.kubelet.node import DiskWatch, Heartbeat
 from sandpool.node.kubelet.options import KubeletOptions
@@ -97,8 +99,20 @@ class Kubelet:
         self._prober = Prober(asking.ask, clock, self._waking.changed, self._telling.probed)
         self._goodbyes = Goodbyes(asking.ask, clock, self._waking.changed, self._telling.hook_failed)
         self._here = Here(options.node, options.address, options.capacity)
+        self._aside = Aside()
+        self._holding = Holding(total(options.capacity) if options.content is None else options.content)
+        if options.looks_up:
+            metrics.shares["content_bytes"] = self._holding.shares
         self._hands = Hands(
-            writes, backend, self._here, self._goodbyes, self._claimed, self._telling.doubted, looks_up=options.looks_up
+            writes,
+            backend,
+            self._here,
+            self._goodbyes,
+            self._claimed,
+            self._telling.doubted,
+            aside=self._aside,
+            holding=self._holding,
+            looks_up=options.looks_up,
         )
         self._runtimes = RuntimeClasses(writes, self.classes, clock, options.pace.renew)
         limits = Limits(workers=options.workers, longest_delay=60.0)
@@ -117,7 +131,9 @@ class Kubelet:
         ]
         disk = self._around.disk
         heartbeat = Heartbeat(writes, self.nodes, clock, options, lambda: self._runtime, self._runtimes, disk)
-        refresher = Refresher(writes, self._backend, self.pods, self._here, clock, options.pace.refresh)
+        refresher = Refresher(
+            writes, self._backend, self.pods, self._here, clock, options.pace.refresh, self._aside, self._holding
+        )
         services = [heartbeat.run, self._prober.run, self._goodbyes.run, refresher.run]
         if self._around.offering is not None:
             self.controller.on(self.classes, self._unplaced, reduce=lambda one: one.handler)
@@ -234,6 +250,7 @@ class Kubelet:
         for gone in self._ledger.settle(key, uid, self._backend.look):
             self._prober.forget(gone)
             self._goodbyes.forget(gone)
+            self._holding.give_back(gone)
 
     def observe(self, key: Key) -> PodView:
         pod = self.pods.get(key)
@@ -251,6 +268,7 @@ class Kubelet:
             entry.evicted = seen.evicted
         if seen is not None and seen.reclaimed:
             entry.claims = ()
+            self._holding.give_back(seen.uid)
         return PodView(
             pod,
             seen,

@@ -1,25 +1,36 @@
-"""Carries out the steps of a plan. Every write carries the uid of the pod that it was planned for."""
+"""Carries out the steps of a plan. Every write carries the uid of the pod that it was planned for.
+
+What a pod refers to can be much more than the pod. Where it is, it is put together beside the event loop, in the turns of its tenant.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
+from functools import partial
 from typing import Any
 
 from sandpool.kube.api import Api, Preconditions
 from sandpool.kube.errors import Conflict, Invalid, NotFound
+from sandpool.loop.aside import Aside, Gate
 from sandpool.model.binding import binding_body, binding_resource
+from sandpool.model.core import PersistentVolumeClaim
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import Patch, json_patch
 from sandpool.node.backend import Backend, Workload
 from sandpool.node.kubelet.claims import bind_claims
 from sandpool.node.kubelet.downward import Here
+from sandpool.node.kubelet.holding import Holding
 from sandpool.node.kubelet.lookup import look_up
 from sandpool.node.kubelet.plan import Bind, Delete, End, Publish, Reclaim, Relabel, Restart, Start, Step, Stop
 from sandpool.node.kubelet.pods import NODE_PODS, NodePod
 from sandpool.node.kubelet.pre_stop import Goodbyes
-from sandpool.node.kubelet.references import NOTHING, references
-from sandpool.node.kubelet.resolve import resolve
+from sandpool.node.kubelet.references import NOTHING, Reference, references
+from sandpool.node.kubelet.resolve import Resolved, resolve
 from sandpool.node.kubelet.status import foreign
+from sandpool.node.kubelet.weight import heavy
+
+FEW = 4
+"""Objects that a pod refers to and that are read at any time. Pods with more take turns: all that one refers to is in memory until it is resolved."""
 
 
 class Hands:
@@ -34,6 +45,8 @@ class Hands:
         claimed: Callable[[NodePod, tuple[str, ...]], object],
         doubted: Callable[[NodePod, str], object],
         *,
+        aside: Aside,
+        holding: Holding,
         looks_up: bool = True,
     ) -> None:
         self._api = api
@@ -42,6 +55,9 @@ class Hands:
         self._goodbyes = goodbyes
         self._claimed = claimed
         self._doubted = doubted
+        self._aside = aside
+        self._gate = Gate()
+        self._holding = holding
         self._looks_up = looks_up
 
     async def apply(self, pod: NodePod | None, step: Step) -> None:
@@ -81,15 +97,34 @@ class Hands:
         if not self._looks_up:
             await self._backend.start(workload)
             return
-        wanted = references(pod.spec)
-        found = await look_up(self._api, pod.metadata.namespace, wanted) if wanted else NOTHING
-        resolved = resolve(pod, workload, found, self._here)
+        wanted, namespace = references(pod.spec), pod.metadata.namespace
+        if len(wanted) <= FEW:
+            resolved, claims = await self._resolved(pod, workload, wanted)
+        else:
+            async with self._gate.turn(namespace):
+                resolved, claims = await self._resolved(pod, workload, wanted)
         for doubt in resolved.doubts:
             self._doubted(pod, doubt)
-        if found.claims:
-            self._claimed(pod, tuple(claim.metadata.uid for claim in found.claims.values()))
-            await bind_claims(self._api, found.claims.values())
-        await self._backend.start(resolved.workload)
+        self._holding.take(workload.uid, namespace, resolved.files, resolved.words)
+        try:
+            if claims:
+                self._claimed(pod, tuple(claim.metadata.uid for claim in claims))
+                await bind_claims(self._api, claims)
+            await self._backend.start(resolved.workload)
+        except BaseException:
+            self._holding.give_back(workload.uid)
+            raise
+
+    async def _resolved(
+        self, pod: NodePod, workload: Workload, wanted: Set[Reference]
+    ) -> tuple[Resolved, Collection[PersistentVolumeClaim]]:
+        namespace = pod.metadata.namespace
+        found = await look_up(self._api, namespace, wanted) if wanted else NOTHING
+        if heavy(pod, found):
+            resolved = await self._aside.run(namespace, partial(resolve, pod, workload, found, self._here))
+        else:
+            resolved = resolve(pod, workload, found, self._here)
+        return resolved, tuple(found.claims.values())
 
     async def _write(self, pod: NodePod, step: Bind | Publish | Delete) -> None:
         meta = pod.metadata

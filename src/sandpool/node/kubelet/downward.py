@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sandpool.model import quantities
@@ -28,50 +28,76 @@ class NoSuchField(ValueError):
     """The message names the field and says which there are."""
 
 
-def field_value(pod: NodePod, path: str, here: Here) -> str:
-    """A field as text. The pod's own address is not known yet: a mark stands for it."""
-    meta = pod.metadata
-    plain = {
-        "metadata.name": meta.name,
-        "metadata.namespace": meta.namespace,
-        "metadata.uid": meta.uid,
-        "metadata.labels": _lines(meta.labels),
-        "metadata.annotations": _lines(meta.annotations),
-        "spec.nodeName": here.node,
-        "spec.serviceAccountName": pod.spec.service_account_name or "default",
-        "status.hostIP": here.address,
-        "status.hostIPs": here.address,
-        "status.podIP": ADDRESS,
-        "status.podIPs": ADDRESS,
-    }
-    if path in plain:
-        return plain[path]
-    one = _ONE_OF.fullmatch(path)
-    if one is None:
-        raise NoSuchField(
-            f"fieldPath {path!r} is not a field that a pod may refer to; choose one of {', '.join(sorted(plain))}"
-        )
-    return (meta.labels if one[1] == "labels" else meta.annotations).get(one[2], "")
+class Fields:
+    """Of one pod. What it says of all its labels, or of all its annotations, is put together once, however often it refers to it."""
 
+    def __init__(self, pod: NodePod, here: Here) -> None:
+        self._pod = pod
+        self._here = here
+        self._texts: dict[str, str] = {}
+        self._files: dict[str, bytes] = {}
 
-def resource_value(pod: NodePod, container: NodeContainer, ref: ResourceFieldRef, here: Here) -> str:
-    """Limits that are not set are what the node has."""
-    named = [one for one in pod.spec.all_containers if one.name == ref.container_name] if ref.container_name else []
-    if ref.container_name and not named:
-        raise NoSuchField(f"resourceFieldRef names container {ref.container_name!r}, and the pod has none of that name")
-    resources = (named[0] if named else container).resources
-    kind, _, name = ref.resource.partition(".")
-    if kind not in ("limits", "requests") or not name:
-        raise NoSuchField(
-            f"resourceFieldRef.resource {ref.resource!r} is not one; write limits.memory, requests.cpu or the like"
-        )
-    text = resources.requests.get(name, "0") if kind == "requests" else resources.limits.get(name)
-    amount = quantities.parse(here.capacity.get(name, "0") if text is None else text)
-    divisor = quantities.parse(ref.divisor)
-    if not divisor.nanos:
-        divisor = quantities.parse("1")
-    return str(-(-amount.nanos // divisor.nanos))
+    def value(self, path: str) -> str:
+        """A field as text. The pod's own address is not known yet: a mark stands for it."""
+        known = self._texts.get(path)
+        if known is not None:
+            return known
+        plain = _PLAIN.get(path)
+        if plain is not None:
+            made = self._texts[path] = plain(self._pod, self._here)
+            return made
+        one = _ONE_OF.fullmatch(path)
+        if one is None:
+            raise NoSuchField(
+                f"fieldPath {path!r} is not a field that a pod may refer to; choose one of {', '.join(sorted(_PLAIN))}"
+            )
+        meta = self._pod.metadata
+        return (meta.labels if one[1] == "labels" else meta.annotations).get(one[2], "")
+
+    def file(self, path: str) -> bytes:
+        """The same as a file has it."""
+        known = self._files.get(path)
+        if known is None:
+            known = self._files[path] = self.value(path).encode()
+        return known
+
+    def resource(self, container: NodeContainer, ref: ResourceFieldRef) -> str:
+        """Limits that are not set are what the node has."""
+        named = container if not ref.container_name else self._named(ref.container_name)
+        kind, _, name = ref.resource.partition(".")
+        if kind not in ("limits", "requests") or not name:
+            raise NoSuchField(
+                f"resourceFieldRef.resource {ref.resource!r} is not one; write limits.memory, requests.cpu or the like"
+            )
+        resources = named.resources
+        text = resources.requests.get(name, "0") if kind == "requests" else resources.limits.get(name)
+        amount = quantities.parse(self._here.capacity.get(name, "0") if text is None else text)
+        divisor = quantities.parse(ref.divisor)
+        if not divisor.nanos:
+            divisor = quantities.parse("1")
+        return str(-(-amount.nanos // divisor.nanos))
+
+    def _named(self, name: str) -> NodeContainer:
+        for one in self._pod.spec.all_containers:
+            if one.name == name:
+                return one
+        raise NoSuchField(f"resourceFieldRef names container {name!r}, and the pod has none of that name")
 
 
 def _lines(values: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(values.items()))
+
+
+_PLAIN: Mapping[str, Callable[[NodePod, Here], str]] = {
+    "metadata.name": lambda pod, here: pod.metadata.name,
+    "metadata.namespace": lambda pod, here: pod.metadata.namespace,
+    "metadata.uid": lambda pod, here: pod.metadata.uid,
+    "metadata.labels": lambda pod, here: _lines(pod.metadata.labels),
+    "metadata.annotations": lambda pod, here: _lines(pod.metadata.annotations),
+    "spec.nodeName": lambda pod, here: here.node,
+    "spec.serviceAccountName": lambda pod, here: pod.spec.service_account_name or "default",
+    "status.hostIP": lambda pod, here: here.address,
+    "status.hostIPs": lambda pod, here: here.address,
+    "status.podIP": lambda pod, here: ADDRESS,
+    "status.podIPs": lambda pod, here: ADDRESS,
+}

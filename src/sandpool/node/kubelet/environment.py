@@ -3,44 +3,77 @@
 Later entries win, env over envFrom. `$(NAME)` stands for what came before it; one that is not known stays as it is, and `$$`
 is a dollar. Messages name objects and keys, never values.
 
-A few variables that name each other can stand for more than any memory holds, so what they stand for is counted before it is made.
+A few variables that name each other can stand for more than any memory holds, so what they stand for is counted before it is made. So is what
+is looked at and left out: a short pod can name a large object hundreds of times.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from sandpool.model.core import ConfigMap, Secret
-from sandpool.node.kubelet.downward import Here, NoSuchField, field_value, resource_value
+from sandpool.node.kubelet.contents import Contents
+from sandpool.node.kubelet.downward import Fields, NoSuchField
 from sandpool.node.kubelet.pods import NodeContainer, NodeEnvVar, NodePod
-from sandpool.node.kubelet.references import CONFIG_ERROR, Found, Unresolved
+from sandpool.node.kubelet.references import CONFIG_ERROR, Kind, Reference, Unresolved
 from sandpool.node.kubelet.sources import EnvFrom, KeyRef, ValueFrom
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 MOST = 1 << 20
 """Characters of all variables of a container, names included. The kernel takes hardly more."""
+MOST_OF_POD = 4 << 20
+"""The same of all containers of a pod."""
+EACH = 32
+"""Characters that a variable counts for besides, also one that is looked at and left out: the kernel and we keep it in a list."""
 
 
 class TooLarge(Exception):
     """More text than a container's environment may have."""
 
 
-def environment(pod: NodePod, container: NodeContainer, found: Found, here: Here) -> dict[str, str]:
+class _TooLargeTogether(TooLarge):
+    """More than those of a pod's containers may have together."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What is left for the variables of one pod, and of the container whose turn it is."""
+
+    of_pod: int = MOST_OF_POD
+    of_container: int = MOST
+
+    def begin(self) -> None:
+        self.of_container = MOST
+
+    def take(self, size: int) -> None:
+        size += EACH
+        self.of_container -= size
+        self.of_pod -= size
+        if self.of_container < 0:
+            raise TooLarge
+        if self.of_pod < 0:
+            raise _TooLargeTogether
+
+
+def environment(
+    pod: NodePod, container: NodeContainer, contents: Contents, fields: Fields, allowance: Allowance
+) -> dict[str, str]:
     values: dict[str, str] = {}
-    left = MOST
+    allowance.begin()
     try:
         for source in container.env_from:
-            for name, value in _all_of(pod, source, found):
-                left = _after(left, name, value)
-                values[name] = value
+            values.update(_all_of(pod, source, contents, allowance))
         for entry in container.env:
-            text = _value(pod, container, entry, values, found, here)
+            text = _value(pod, container, entry, values, contents, fields, allowance)
             if text is not None:
-                left = _after(left, entry.name, text)
                 values[entry.name] = text
+    except _TooLargeTogether:
+        raise Unresolved(
+            CONFIG_ERROR,
+            f"container {container.name}: env: the variables of the pod's containers take more than {MOST_OF_POD} characters",
+            container.name,
+        ) from None
     except TooLarge:
         raise Unresolved(
             CONFIG_ERROR,
@@ -54,44 +87,54 @@ def environment(pod: NodePod, container: NodeContainer, found: Found, here: Here
     return values
 
 
-def _after(left: int, name: str, value: str) -> int:
-    left -= len(name) + len(value)
-    if left < 0:
-        raise TooLarge
-    return left
-
-
 def _value(
-    pod: NodePod, container: NodeContainer, entry: NodeEnvVar, values: Mapping[str, str], found: Found, here: Here
+    pod: NodePod,
+    container: NodeContainer,
+    entry: NodeEnvVar,
+    values: Mapping[str, str],
+    contents: Contents,
+    fields: Fields,
+    allowance: Allowance,
 ) -> str | None:
     source = entry.value_from
     if source is None:
-        return expand(entry.value, values)
-    if source.field_ref is not None:
-        return field_value(pod, source.field_ref.field_path, here)
-    if source.resource_field_ref is not None:
-        return resource_value(pod, container, source.resource_field_ref, here)
-    value = _of_object(pod, source, found)
-    if value is not None and "\0" in value:
+        value = expand(entry.value, values)
+    elif source.field_ref is not None:
+        value = fields.value(source.field_ref.field_path)
+    elif source.resource_field_ref is not None:
+        value = fields.resource(container, source.resource_field_ref)
+    else:
+        return _of_object(pod, entry, source, contents, allowance)
+    allowance.take(len(entry.name) + len(value))
+    return value
+
+
+def _of_object(
+    pod: NodePod, entry: NodeEnvVar, source: ValueFrom, contents: Contents, allowance: Allowance
+) -> str | None:
+    """The value of one key; None if it may be missing and is."""
+    found = contents.found
+    if source.config_map_key_ref is not None:
+        ref, kind = source.config_map_key_ref, "ConfigMap"
+        config_map = found.config_maps.get(ref.name)
+        stored = _key(pod, ref, kind, None if config_map is None else config_map.data)
+    elif source.secret_key_ref is not None:
+        ref, kind = source.secret_key_ref, "Secret"
+        secret = found.secrets.get(ref.name)
+        stored = _key(pod, ref, kind, None if secret is None else secret.data)
+    else:
+        raise Unresolved(
+            CONFIG_ERROR, "valueFrom names no source that is known here; use a field, a ConfigMap or a Secret"
+        )
+    allowance.take(len(entry.name) + _size(kind, stored or ""))
+    if stored is None:
+        return None
+    value = contents.secret_text(ref.name, ref.key) if kind == "Secret" else stored
+    if "\0" in value:
         raise Unresolved(
             CONFIG_ERROR, f"env {entry.name}: the value holds a NUL byte, which no variable can; mount it as a file"
         )
     return value
-
-
-def _of_object(pod: NodePod, source: ValueFrom, found: Found) -> str | None:
-    """The value of one key; None if it may be missing and is."""
-    if source.config_map_key_ref is not None:
-        ref = source.config_map_key_ref
-        config_map = found.config_maps.get(ref.name)
-        return _key(pod, ref, "ConfigMap", None if config_map is None else config_map.data)
-    if source.secret_key_ref is not None:
-        ref = source.secret_key_ref
-        secret = found.secrets.get(ref.name)
-        coded = None if secret is None else secret.data
-        value = _key(pod, ref, "Secret", coded)
-        return None if value is None else decoded(value, ref.name, ref.key).decode("utf-8", "surrogateescape")
-    raise Unresolved(CONFIG_ERROR, "valueFrom names no source that is known here; use a field, a ConfigMap or a Secret")
 
 
 def _key(pod: NodePod, ref: KeyRef, kind: str, data: Mapping[str, str] | None) -> str | None:
@@ -107,39 +150,33 @@ def _key(pod: NodePod, ref: KeyRef, kind: str, data: Mapping[str, str] | None) -
     )
 
 
-def _all_of(pod: NodePod, source: EnvFrom, found: Found) -> Iterator[tuple[str, str]]:
-    object_: ConfigMap | Secret | None = None
-    ref, kind = source.config_map_ref, "ConfigMap"
-    if ref is not None:
-        object_ = found.config_maps.get(ref.name)
-    elif source.secret_ref is not None:
-        ref, kind = source.secret_ref, "Secret"
-        object_ = found.secrets.get(ref.name)
-    if ref is None or (object_ is None and ref.optional):
+def _all_of(pod: NodePod, source: EnvFrom, contents: Contents, allowance: Allowance) -> Iterator[tuple[str, str]]:
+    ref, kind, what = source.config_map_ref, "ConfigMap", Kind.CONFIG_MAP
+    if ref is None and source.secret_ref is not None:
+        ref, kind, what = source.secret_ref, "Secret", Kind.SECRET
+    if ref is None:
         return
-    if object_ is None:
+    entries = contents.entries(Reference(what, ref.name))
+    if entries is None:
+        if ref.optional:
+            return
         raise missing(pod, kind, ref.name)
-    for key, text in sorted(object_.data.items()):
-        value = text
-        if kind == "Secret":
-            value = decoded(text, ref.name, key).decode("utf-8", "surrogateescape")
+    for key, stored in entries:
+        allowance.take(len(source.prefix) + len(key) + _size(kind, stored))
+        value = contents.secret_text(ref.name, key) if kind == "Secret" else stored
         name = source.prefix + key
-        if "=" not in name and "\0" not in name + value:  # what cannot be a variable is left out, as in Kubernetes
-            yield name, value
+        if "=" not in name and "\0" not in name and "\0" not in value:
+            yield name, value  # what cannot be a variable is left out, as in Kubernetes
+
+
+def _size(kind: str, stored: str) -> int:
+    """Of a value, before it is decoded."""
+    return len(stored) * 3 // 4 if kind == "Secret" else len(stored)
 
 
 def missing(pod: NodePod, kind: str, name: str, reason: str = CONFIG_ERROR) -> Unresolved:
     where = pod.metadata.namespace
     return Unresolved(reason, f'{kind.lower()} "{name}" not found; create it in namespace {where}, or make it optional')
-
-
-def decoded(text: str, secret: str, key: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise Unresolved(
-            CONFIG_ERROR, f'key {key} of secret "{secret}" is not base64; write it with stringData'
-        ) from None
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import PurePosixPath
 
 import msgspec
 
 from sandpool.model import quantities
 from sandpool.model.core import PersistentVolumeClaim
-from sandpool.node.kubelet.downward import Here, NoSuchField, field_value, resource_value
-from sandpool.node.kubelet.environment import decoded, missing
+from sandpool.node.kubelet.contents import Contents
+from sandpool.node.kubelet.downward import Fields, NoSuchField
+from sandpool.node.kubelet.environment import missing
+from sandpool.node.kubelet.holding import BLOCK
 from sandpool.node.kubelet.pods import NodeContainer, NodePod
 from sandpool.node.kubelet.references import FAILED_MOUNT, Found, Unresolved
 from sandpool.node.kubelet.sources import (
@@ -32,7 +34,6 @@ from sandpool.node.volumes.spec import Claim, Content, EmptyDir, HostPath, Volum
 _MODE = 0o644
 MOST = 32 << 20
 """Bytes of all files that the volumes of a pod show of the API together; each file counts as a block at least."""
-_BLOCK = 4096
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class _Room:
     left: int = MOST
 
     def take(self, size: int) -> None:
-        self.left -= max(size, _BLOCK)
+        self.left -= max(size, BLOCK)
         if self.left < 0:
             raise Unresolved(
                 FAILED_MOUNT,
@@ -68,50 +69,50 @@ class _Files:
             self.modes[path] = mode
 
 
-def volume_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ...]:
+def volume_specs(pod: NodePod, contents: Contents, fields: Fields) -> tuple[VolumeSpec, ...]:
     made, room = [], _Room()
     for volume in pod.spec.volumes:
         try:
-            made.append(VolumeSpec(volume.name, _source(pod, volume, found, here, room)))
+            made.append(VolumeSpec(volume.name, _source(pod, volume, contents, fields, room)))
         except (Unresolved, NoSuchField, quantities.QuantityError) as error:
             why = error.message if isinstance(error, Unresolved) else str(error)
             raise Unresolved(FAILED_MOUNT, f'volume "{volume.name}": {why}') from None
     return tuple(made)
 
 
-def content_specs(pod: NodePod, found: Found, here: Here) -> tuple[VolumeSpec, ...]:
+def content_specs(pod: NodePod, contents: Contents, fields: Fields) -> tuple[VolumeSpec, ...]:
     """Only the volumes that show what the API holds, and of these only the ones that can be put together."""
     made: list[VolumeSpec] = []
     room = _Room()
     for volume in pod.spec.volumes:
         if volume.shows:
             with contextlib.suppress(Unresolved, NoSuchField, quantities.QuantityError):
-                made.append(VolumeSpec(volume.name, _source(pod, volume, found, here, room)))
+                made.append(VolumeSpec(volume.name, _source(pod, volume, contents, fields, room)))
     return tuple(made)
 
 
 def _source(
-    pod: NodePod, volume: PodVolume, found: Found, here: Here, room: _Room
+    pod: NodePod, volume: PodVolume, contents: Contents, fields: Fields, room: _Room
 ) -> EmptyDir | Content | Claim | HostPath:
     match volume:
         case PodVolume(empty_dir=source) if source is not None:
             return EmptyDir(source.medium == "Memory", _bytes(source.size_limit))
         case PodVolume(config_map=source) if source is not None:
             files = _Files(room)
-            _config_map(pod, source, found, files)
+            _config_map(pod, source, contents, files)
             return _content(files, source.default_mode)
         case PodVolume(secret=source) if source is not None:
             files = _Files(room)
-            _secret(pod, source, source.secret_name, found, files)
+            _secret(pod, source, source.secret_name, contents, files)
             return _content(files, source.default_mode, secret=True)
         case PodVolume(downward_api=source) if source is not None:
             files = _Files(room)
-            _downward(pod, source, here, files)
+            _downward(source, fields, files)
             return _content(files, source.default_mode)
         case PodVolume(projected=source) if source is not None:
-            return _projected(pod, source, found, here, room)
+            return _projected(pod, source, contents, fields, room)
         case PodVolume(persistent_volume_claim=source) if source is not None:
-            return _claim(pod, source, found)
+            return _claim(pod, source, contents.found)
         case PodVolume(host_path=source) if source is not None:
             return HostPath(source.path, source.type)
     raise Unresolved(
@@ -125,23 +126,18 @@ def _content(files: _Files, mode: int | None, *, secret: bool = False) -> Conten
     return Content(files.files, _MODE if mode is None else mode, files.modes, secret)
 
 
-def _config_map(pod: NodePod, source: ConfigMapSource, found: Found, files: _Files) -> None:
-    there = found.config_maps.get(source.name)
+def _config_map(pod: NodePod, source: ConfigMapSource, contents: Contents, files: _Files) -> None:
+    there = contents.found.config_maps.get(source.name)
     if there is None:
         if not source.optional:
             raise missing(pod, "ConfigMap", source.name)
         return
-
-    def read(key: str) -> bytes | None:
-        if key in there.data:
-            return there.data[key].encode()
-        return _binary(there.binary_data[key], source.name, key) if key in there.binary_data else None
-
-    _take(files, source.items, (*there.data, *there.binary_data), read, f"configmap {source.name}", source.optional)
+    read = partial(contents.config_map, source.name)
+    _take(files, source.items, chain(there.data, there.binary_data), read, f"configmap {source.name}", source.optional)
 
 
-def _secret(pod: NodePod, source: SecretSource, name: str, found: Found, files: _Files) -> None:
-    there = found.secrets.get(name)
+def _secret(pod: NodePod, source: SecretSource, name: str, contents: Contents, files: _Files) -> None:
+    there = contents.found.secrets.get(name)
     if there is None:
         if not source.optional:
             raise missing(pod, "Secret", name)
@@ -149,15 +145,15 @@ def _secret(pod: NodePod, source: SecretSource, name: str, found: Found, files: 
     data = there.data
 
     def read(key: str) -> bytes | None:
-        return decoded(data[key], name, key) if key in data else None
+        return contents.secret(name, key) if key in data else None
 
-    _take(files, source.items, tuple(data), read, f"secret {name}", source.optional)
+    _take(files, source.items, data, read, f"secret {name}", source.optional)
 
 
 def _take(
     files: _Files,
     items: Sequence[KeyToPath],
-    keys: Sequence[str],
+    keys: Iterable[str],
     read: Callable[[str], bytes | None],
     what: str,
     optional: bool,
@@ -173,30 +169,30 @@ def _take(
             )
 
 
-def _downward(pod: NodePod, source: DownwardSource, here: Here, files: _Files) -> None:
+def _downward(source: DownwardSource, fields: Fields, files: _Files) -> None:
     for item in source.items:
         if item.field_ref is not None:
             path = item.field_ref.field_path
             if not path.startswith("metadata."):
                 raise NoSuchField(f"fieldPath {path!r} cannot be a file; only fields of metadata can")
-            text = field_value(pod, path, here)
+            data = fields.file(path)
         elif item.resource_field_ref is not None:
-            text = resource_value(pod, NodeContainer(), item.resource_field_ref, here)
+            data = fields.resource(NodeContainer(), item.resource_field_ref).encode()
         else:
-            text = ""
-        files.add(item.path, text.encode(), item.mode)
+            data = b""
+        files.add(item.path, data, item.mode)
 
 
-def _projected(pod: NodePod, source: ProjectedSource, found: Found, here: Here, room: _Room) -> Content:
+def _projected(pod: NodePod, source: ProjectedSource, contents: Contents, fields: Fields, room: _Room) -> Content:
     files, secret = _Files(room), False
     for part in source.sources:
         if part.config_map is not None:
-            _config_map(pod, part.config_map, found, files)
+            _config_map(pod, part.config_map, contents, files)
         elif part.secret is not None:
             secret = True
-            _secret(pod, part.secret, part.secret.name, found, files)
+            _secret(pod, part.secret, part.secret.name, contents, files)
         elif part.downward_api is not None:
-            _downward(pod, part.downward_api, here, files)
+            _downward(part.downward_api, fields, files)
         else:
             raise Unresolved(FAILED_MOUNT, _no_projection(part))
     return _content(files, source.default_mode, secret=secret)
@@ -246,10 +242,3 @@ def requested(claim: PersistentVolumeClaim) -> int | None:
 
 def _bytes(text: str | int | float | None) -> int | None:
     return None if text is None else quantities.parse(text).value
-
-
-def _binary(text: str, name: str, key: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise Unresolved(FAILED_MOUNT, f'binaryData key {key} of configmap "{name}" is not base64') from None

@@ -1,4 +1,4 @@
-"""Reads what a pod refers to. Only pods that refer to something cost a read."""
+"""Reads what a pod refers to. Only pods that refer to something cost a read, and none makes us hold more than it could use."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import Any, TypeVar
 
 from sandpool.kube.api import Api
 from sandpool.kube.errors import NotFound
+from sandpool.model.core import ConfigMap, Secret
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from sandpool.model.metadata import Object
 from sandpool.model.resource import Resource
-from sandpool.node.kubelet.references import NOTHING, Found, Kind, Reference
+from sandpool.node.kubelet.references import FAILED_MOUNT, NOTHING, Found, Kind, Reference, Unresolved
 
 T = TypeVar("T", bound=Object)
+MOST = 64 << 20
+"""Bytes of the ConfigMaps and Secrets that are held for one pod, as they are stored: twice what its files may have."""
 
 
 async def look_up(api: Api, namespace: str, wanted: Iterable[Reference]) -> Found:
-    """Consistent reads; what is not there is left out."""
+    """Consistent reads; what is not there is left out. Unresolved if it is too much to be held."""
+    left = MOST
     found: dict[Kind, dict[str, Any]] = {kind: {} for kind in Kind}
     resources: dict[Kind, Resource[Any]] = {
         Kind.CONFIG_MAP: CONFIG_MAPS,
@@ -26,10 +30,25 @@ async def look_up(api: Api, namespace: str, wanted: Iterable[Reference]) -> Foun
     for kind, name in sorted(wanted):
         object_ = await _get(api, resources[kind], name, namespace)
         if object_ is not None:
+            left -= _size(object_)
+            if left < 0:
+                raise Unresolved(
+                    FAILED_MOUNT,
+                    f"the ConfigMaps and Secrets of this pod take more than {MOST} bytes together; refer to less",
+                )
             found[kind][name] = object_
     if not any(found.values()):
         return NOTHING
     return Found(found[Kind.CONFIG_MAP], found[Kind.SECRET], found[Kind.CLAIM])
+
+
+def _size(object_: Object) -> int:
+    match object_:
+        case ConfigMap(data=data, binary_data=binary):
+            return sum(map(len, data.values())) + sum(map(len, binary.values()))
+        case Secret(data=data):
+            return sum(map(len, data.values()))
+    return 0
 
 
 async def _get(api: Api, resource: Resource[T], name: str, namespace: str) -> T | None:

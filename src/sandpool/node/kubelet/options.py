@@ -40,4 +40,7 @@ class KubeletOptions:
     workers: int = 16
     looks_up: bool = True  # what pods refer to; off for a node that only plays along on a cluster of others
     routine_events: bool = False  # also tell the steps of a start that goes well
+    content: int | None = (
+        None  # bytes that files and variables of all pods may take; None: a part of the machine's memory
+    )
     pace: Pace = Pace()

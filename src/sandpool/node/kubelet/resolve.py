@@ -11,44 +11,47 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sandpool.node.backend import ADDRESS, Workload
-from sandpool.node.images.credentials import from_secret
+from sandpool.node.images.credentials import KEYS, from_secret
 from sandpool.node.images.port import Credential
-from sandpool.node.kubelet.downward import Here
-from sandpool.node.kubelet.environment import TooLarge, decoded, environment, expand
+from sandpool.node.kubelet.contents import Contents
+from sandpool.node.kubelet.downward import Fields, Here
+from sandpool.node.kubelet.environment import Allowance, TooLarge, environment, expand
 from sandpool.node.kubelet.files import volume_specs
+from sandpool.node.kubelet.holding import files_size, words_size
 from sandpool.node.kubelet.pods import NodeContainer, NodePod
 from sandpool.node.kubelet.probe_spec import HttpGetAction, TcpSocketAction
 from sandpool.node.kubelet.references import CONFIG_ERROR, Found, Unresolved
 
 _SELF = ("", "localhost", "127.0.0.1", "::1")
-MOST_ENV = 4 << 20
-"""Characters of the variables of all containers of a pod."""
+MOST_LOGINS = 256
+"""Of a pod. Further ones are not read, and the pod is told."""
+MOST_LOGIN_BYTES = 4 << 20
+"""Of the Secrets that they are read from, as they are stored."""
 _LONGEST_PATH = 4096
+_TOO_MANY = f"only the first {MOST_LOGINS} logins of a pod are used; name Secrets with fewer"
+_TOO_LARGE = f"those of a pod may have {MOST_LOGIN_BYTES} bytes together"
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
     workload: Workload
     doubts: tuple[str, ...] = ()  # what is wrong and did not keep the pod from starting
+    files: int = 0  # bytes that its files take
+    words: int = 0  # the same of variables and logins
 
 
 def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resolved:
     """The workload complete."""
     env: dict[str, dict[str, str]] = {}
-    left = MOST_ENV
     containers = pod.spec.all_containers
     for container in containers:
         if container.tended or container.pre_stop is not None:
             _check(container)
-    volumes = volume_specs(pod, found, here) if pod.spec.volumes else ()
+    contents, fields, allowance = Contents(found), Fields(pod, here), Allowance()
+    volumes = volume_specs(pod, contents, fields) if pod.spec.volumes else ()
     for container in containers:
-        made = env[container.name] = environment(pod, container, found, here)
-        left -= sum(map(len, made.values()))
-        if left < 0:
-            raise _refusal(
-                container, f"env: the variables of the pod's containers take more than {MOST_ENV} characters"
-            )
-    credentials, doubts = _credentials(pod, found) if pod.spec.image_pull_secrets else ((), ())
+        env[container.name] = environment(pod, container, contents, fields, allowance)
+    credentials, doubts = _credentials(pod, contents) if pod.spec.image_pull_secrets else ((), ())
     full = replace(
         workload,
         spec=msgspec.structs.replace(
@@ -61,7 +64,7 @@ def resolve(pod: NodePod, workload: Workload, found: Found, here: Here) -> Resol
         volumes=volumes,
         credentials=credentials,
     )
-    return Resolved(full, doubts)
+    return Resolved(full, doubts, files_size(volumes), words_size(env, credentials))
 
 
 def _check(container: NodeContainer) -> None:
@@ -103,17 +106,30 @@ def _sub_path(expression: str, env: Mapping[str, str]) -> str:
     return path if len(path) <= _LONGEST_PATH else f"$({expression})"
 
 
-def _credentials(pod: NodePod, found: Found) -> tuple[tuple[Credential, ...], tuple[str, ...]]:
+def _credentials(pod: NodePod, contents: Contents) -> tuple[tuple[Credential, ...], tuple[str, ...]]:
     """A login that cannot be read is no obstacle: the image may be there already, or be public."""
     logins: list[Credential] = []
     doubts: list[str] = []
-    for ref in pod.spec.image_pull_secrets:
-        secret = found.secrets.get(ref.name)
+    left = MOST_LOGIN_BYTES
+    for name in dict.fromkeys(ref.name for ref in pod.spec.image_pull_secrets):
+        secret = contents.found.secrets.get(name)
         if secret is None:
-            doubts.append(f"imagePullSecrets: secret {ref.name!r} not found in namespace {pod.metadata.namespace}")
+            doubts.append(f"imagePullSecrets: secret {name!r} not found in namespace {pod.metadata.namespace}")
             continue
+        left -= sum(map(len, secret.data.values()))
+        if left < 0:
+            return tuple(logins), (
+                *doubts,
+                f"imagePullSecrets: from secret {name!r} on they are not read: {_TOO_LARGE}",
+            )
         try:
-            logins += from_secret({key: decoded(text, ref.name, key) for key, text in secret.data.items()})
+            read = {key: contents.secret(name, key) for key in KEYS if key in secret.data}
+            logins += from_secret(read, MOST_LOGINS + 1 - len(logins))
         except (ValueError, Unresolved) as error:
-            doubts.append(f"imagePullSecrets: secret {ref.name!r} cannot be read: {error}")
+            doubts.append(f"imagePullSecrets: secret {name!r} cannot be read: {error}")
+        if len(logins) > MOST_LOGINS:
+            return tuple(logins[:MOST_LOGINS]), (
+                *doubts,
+                f"imagePullSecrets: secret {name!r} and later ones: {_TOO_MANY}",
+            )
     return tuple(logins), tuple(doubts)

@@ -35,7 +35,6 @@ class Pod:
     """`over`: one of an earlier process, of which only the logs are left."""
 
     def __init__(self, workload: Workload, parts: Parts, *, over: bool = False) -> None:
-        self.workload = workload
         self._parts = parts
         self._clock = parts.around.clock
         self.slots = _slots(workload, over)
@@ -50,6 +49,11 @@ class Pod:
         self.storage = PodStorage(self, self._clock)
 
     # What is known
+
+    @property
+    def workload(self) -> Workload:
+        """As much of it as is still needed."""
+        return self.room.workload
 
     def slot(self, name: str) -> Slot:
         slot = self.slots.get(name)
@@ -167,6 +171,8 @@ class Pod:
                 await self._rest(step.until)
             elif isinstance(step, TakeAway):
                 if await self._taken_away():
+                    # It knows this pod: a circle, which would stay until all objects are looked at, and that is seldom.
+                    del self.storage
                     return
             else:
                 await self._try(step)

@@ -13,10 +13,12 @@ from sandpool.node.pods.parts import Parts
 from sandpool.node.pods.plan import sandbox_plan, wanted
 from sandpool.node.pods.threads import unbroken
 from sandpool.node.runtimes.contract import Sandbox
-from sandpool.node.volumes.spec import Volume, VolumeSpec
+from sandpool.node.volumes.spec import Content, Volume, VolumeSpec
 
 
 class Room:
+    """What it makes of the workload it does not keep: once the files of volumes are written, their bytes are not needed any more."""
+
     def __init__(self, workload: Workload, parts: Parts) -> None:
         self.workload = workload
         self._parts = parts
@@ -52,6 +54,8 @@ class Room:
         if self.volumes is None:
             specs, group = self.workload.volumes, self.workload.spec.security_context.fs_group
             self.volumes = await self._parts.volumes.make(self.workload.uid, specs, group=group)
+            if specs:
+                self.workload = replace(self.workload, volumes=tuple(map(_written, specs)))
         if self._sandbox is None:
             await unbroken(self._make_sandbox())
         if self._attached is None:
@@ -113,9 +117,16 @@ class Room:
         await self._give_back(self.folder.remove)
 
     async def _give_back(self, remove: Callable[[], None]) -> None:
+        # Nothing is started from it any more, and whoever still looks at an ended pod must not keep what it was given.
+        self.workload = replace(self.workload, env={}, volumes=(), credentials=())
         await self._parts.volumes.remove(self.workload.uid)
         self._parts.images.release(self.workload.holder)
         try:
             await self._parts.around.threads.run(remove)
         except OSError as error:
             raise NodeError("RemoveFailed", f"the folder of the pod cannot be removed: {error}") from error
+
+
+def _written(spec: VolumeSpec) -> VolumeSpec:
+    """A volume as it is known after it was made: without what is in its files."""
+    return replace(spec, source=replace(spec.source, files={})) if isinstance(spec.source, Content) else spec

@@ -39,6 +39,8 @@ class PodStorage:
         self._clock = clock
         self.uid: Uid = pod.workload.uid
         self.limits = storage_limits(pod.workload)
+        volumes = pod.workload.volumes
+        self._promised = {spec.name: spec.source.size or 0 for spec in volumes if isinstance(spec.source, Claim)}
         self.over = False
         self.began_empty = pod.workload.was is None
         self._last = Used()
@@ -142,10 +144,7 @@ class PodStorage:
 
     def _size(self, volume: str) -> int:
         """What a persistent volume was promised to be."""
-        for spec in self._pod.workload.volumes:
-            if spec.name == volume and isinstance(spec.source, Claim):
-                return spec.source.size or 0
-        return 0
+        return self._promised.get(volume, 0)
 
     async def freeze(self) -> None:
         self._unstopped = True

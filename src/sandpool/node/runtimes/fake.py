@@ -103,6 +103,7 @@ class HollowBackend:
         reason = workload.annotations.get(START_ERROR)
         if reason:
             raise BackendError(reason, f"pod {workload.key} asks for this failure by its annotation {START_ERROR}")
+        workload = replace(workload, env={}, volumes=(), credentials=())  # nothing runs that could need them
         was = workload.was
         if was is not None:
             back = replace(was, address=self._addresses.take(was.address), stopping=False)

@@ -41,14 +41,13 @@ class AsyncFileReader:
 
     async def all(self, max_bytes: int | None = DEFAULT_MAX_BYTES) -> bytes:
         """All that is still to come. FileTooLarge if that is more than `max_bytes`, before it is read where the sandbox says so;
-        None: any number."""
-        parts, size = [], 0
+        None: any number. However small the pieces are that it comes in, it takes no more memory than it is long."""
+        found = bytearray()
         fits(self.path, self.size, max_bytes)
         while data := await self.read():
-            parts.append(data)
-            size += len(data)
-            fits(self.path, size, max_bytes)
-        return b"".join(parts)
+            fits(self.path, len(found) + len(data), max_bytes)
+            found += data
+        return bytes(found)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while data := await self.read():

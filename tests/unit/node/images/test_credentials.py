@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.node.images.credentials import from_docker_config, from_secret, matching
+from sandpool.node.images import credentials
+from sandpool.node.images.credentials import MOST_TRIES, from_docker_config, from_secret, matching
 from sandpool.node.images.port import Credential
 from sandpool.node.images.reference import parse_name
 
@@ -103,3 +104,27 @@ def test_a_login_without_a_name_is_none() -> None:
 
 def test_a_login_is_never_shown() -> None:
     assert "hunter2" not in repr(Credential("r.example", "u", "hunter2"))
+
+
+def test_a_registry_in_many_spellings_is_tried_once() -> None:
+    spelled = [Credential(f"{'https://' * (n % 2)}r.example{'/' * (n // 2)}", "u", "p") for n in range(400)]
+    assert matching(spelled, parse_name("r.example/a")) == (spelled[0],)
+
+
+def test_no_more_logins_are_tried_than_a_person_has() -> None:
+    many = [Credential("r.example", f"u{n}", "p") for n in range(400)]
+    assert matching(many, parse_name("r.example/a")) == tuple(many[:MOST_TRIES])
+
+
+def test_a_pattern_that_no_host_can_have_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading one of a megabyte takes seconds."""
+    read: list[str] = []
+    monkeypatch.setattr(credentials, "_host_matches", lambda pattern, host: read.append(pattern))
+    assert matching([Credential("*" + "a?" * 500_000, "u", "p")], parse_name("r.example/a")) == ()
+    assert read == []
+
+
+def test_only_so_many_are_read() -> None:
+    content = json.dumps({"auths": {f"r{n}": {"auth": "YTpi"} for n in range(10)}}).encode()
+    assert [one.registry for one in from_secret({".dockerconfigjson": content}, 3)] == ["r0", "r1", "r2"]
+    assert len(from_secret({".dockerconfigjson": content})) == 10

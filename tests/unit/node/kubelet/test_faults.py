@@ -128,6 +128,7 @@ async def test_it_comes_right_in_the_end(seed: int) -> None:
         }
         tended = sum("readinessProbe" in pod["spec"]["containers"][0] for pod in pods)
         assert node.left == 3 * len(pods) + tended
+        assert node.holding == len(pods)
         assert all(trouble.happened[kind] for kind in ("refused", "lost", "start", "stop")), trouble.happened
         node.api.clear()
         await asyncio.sleep(600)

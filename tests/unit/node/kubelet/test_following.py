@@ -12,6 +12,7 @@ from sandpool.base.clock import LoopClock
 from sandpool.model.kinds import CONFIG_MAPS, PODS, SECRETS
 from sandpool.model.metadata import Uid
 from sandpool.model.patches import merge_patch
+from sandpool.node.kubelet import refreshing
 from sandpool.node.runtimes.fake import HollowBackend
 from sandpool.node.volumes.spec import Content, VolumeSpec
 from support.kubelet_node import START, ANode, Body, a_node, a_pod
@@ -127,3 +128,26 @@ async def test_pods_of_a_namespace_that_show_the_same_cost_one_read() -> None:
         before = node.api.count("get")
         await asyncio.sleep(600)
         assert node.api.count("get") == before
+
+
+async def test_what_many_pods_show_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much of a namespace its pods show, no more of it is held at a time than a few objects."""
+    monkeypatch.setattr(refreshing, "TOGETHER", 3)
+    held: list[int] = []
+    inner = refreshing.look_up
+
+    async def look_up(api: Any, namespace: str, wanted: Any) -> Any:
+        held.append(len(wanted))
+        return await inner(api, namespace, wanted)
+
+    monkeypatch.setattr(refreshing, "look_up", look_up)
+    backend = Following(LoopClock(START))
+    async with a_node(make_backend=lambda clock: backend) as node:
+        for number in range(8):
+            body = {"metadata": {"name": f"c{number}"}, "data": {"k": "1"}}
+            await node.api.inner.create(CONFIG_MAPS, body, "default")
+            shown = [{"name": f"v{n}", "configMap": {"name": f"c{n}"}} for n in {number, number // 2 * 2}]
+            await node.create(a_pod(f"p{number}", volumes=shown))
+        await asyncio.sleep(35)
+        assert (max(held), len(held)) == (3, 4)
+        assert len(backend.shown) == 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import threading
 from collections.abc import Collection
 from typing import Any
 
@@ -13,8 +14,11 @@ import pytest
 from sandpool.base.clock import LoopClock
 from sandpool.model.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, raw
 from sandpool.node.backend import Workload
+from sandpool.node.kubelet import apply, lookup
 from sandpool.node.kubelet.agent import Surroundings
 from sandpool.node.kubelet.claims import removable
+from sandpool.node.kubelet.pods import NodePod
+from sandpool.node.kubelet.resolve import Resolved
 from sandpool.node.runtimes.fake import HollowBackend
 from sandpool.node.volumes.spec import Claim
 from support.heard_events import HeardEvents
@@ -209,3 +213,53 @@ async def test_a_machine_without_leftovers_costs_no_read() -> None:
 def test_which_folders_may_go() -> None:
     assert removable(("a", "b", "c"), {"a"}, {"b"}) == ["c"]
     assert removable((), {"a"}, {"b"}) == []
+
+
+async def test_only_what_is_large_is_put_together_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API of all tenants is served there. An ordinary pod is not made to wait for a thread."""
+    inner, here = apply.resolve, threading.get_ident()
+    beside: dict[str, bool] = {}
+
+    def resolve(pod: NodePod, *args: Any) -> Resolved:
+        beside[pod.metadata.name] = threading.get_ident() != here
+        return inner(pod, *args)
+
+    monkeypatch.setattr(apply, "resolve", resolve)
+    backends: list[Recording] = []
+    async with a_node(make_backend=lambda clock: backends.append(Recording(clock)) or backends[-1]) as node:
+        for name, size in (("small", 100), ("large", 100_000)):
+            await node.api.inner.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": {"k": "x" * size}}, "default")
+            await node.create({**a_pod(name, volumes=[{"name": "v", "configMap": {"name": name}}])})
+        await node.create(a_pod("plain"))
+        for _ in range(1000):
+            await asyncio.sleep(1)
+            if len(backends[-1].told) == 3:
+                break
+        assert beside == {"plain": False, "small": False, "large": True}
+        assert {str(work.key): len(work.volumes) for work in backends[-1].told} == {
+            "default/plain": 0,
+            "default/small": 1,
+            "default/large": 1,
+        }
+
+
+async def test_no_pod_makes_us_hold_more_than_it_could_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "MOST", 2500)
+    reads: list[str] = []
+    inner = lookup._get
+
+    async def get(api: Any, resource: Any, name: str, namespace: str) -> Any:
+        reads.append(name)
+        return await inner(api, resource, name, namespace)
+
+    monkeypatch.setattr(lookup, "_get", get)
+    async with a_node() as node:
+        for number in range(6):
+            body = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 1000}}
+            await node.api.inner.create(CONFIG_MAPS, body, "default")
+        volumes = [{"name": f"v{number}", "configMap": {"name": f"c{number}"}} for number in range(6)]
+        await node.create(a_pod(volumes=volumes))
+        await asyncio.sleep(0.9)
+        assert reads == ["c0", "c1", "c2"], "no further ones"
+        waiting = (await node.get())["status"]["containerStatuses"][0]["state"]["waiting"]
+        assert "take more than 2500 bytes together" in waiting["message"]
