@@ -33,15 +33,14 @@ def supply(view: PoolView, options: Options, now: datetime) -> Supply:
     granted = 0 if held(hold, now) or held(pause, now) else wanted
     if tokens is not None:
         granted = min(granted, int(tokens.left))
-    if options.most_warming:
-        young = view.roster.warming(now - timedelta(seconds=options.young)) + view.unsettled
-        granted = min(granted, max(0, options.most_warming - young))
+    room = _room(view, options, now)
+    crowded, granted = granted > room, min(granted, room)
     count = min(granted, options.batch)
     tokens = spent(tokens, count) if tokens is not None else None
     short = wanted > count
     again_at = _again_at(hold, pause, tokens, rate, now) if short else None
-    if short and again_at is None and options.most_warming:
-        again_at = now + _SOON
+    if crowded:
+        again_at = max(again_at or now, now + _SOON)
     return Supply(count, count < granted, hold, pause, tokens, again_at)
 
 
@@ -52,6 +51,14 @@ def missing(view: PoolView) -> int:
         return max(0, room)
     fresh = view.population - len(view.roster) + view.roster.fresh
     return max(0, min(room, view.replicas - fresh))
+
+
+def _room(view: PoolView, options: Options, now: datetime) -> int:
+    """How many more may warm."""
+    if not options.most_warming:
+        return view.replicas + view.bounds.surge
+    young = view.roster.warming(now - timedelta(seconds=options.young)) + view.unsettled
+    return max(0, options.most_warming - young)
 
 
 def _hold(view: PoolView, options: Options, now: datetime) -> Hold:

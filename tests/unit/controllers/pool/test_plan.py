@@ -236,3 +236,10 @@ def test_members_that_do_not_start_do_not_keep_a_pool_from_its_size() -> None:
     stuck = [a_member(number, age=11) for number in range(50)]
     assert plan_pool(a_view(stuck, replicas=100), STREAM, NOW).creates == 4
     assert plan_pool(a_view(stuck, replicas=52), STREAM, NOW).creates == 2
+
+
+def test_what_warms_and_a_rate_together_do_not_keep_anybody_busy() -> None:
+    """A token is there at once, and nobody may use it."""
+    warming = [a_member(number, age=1) for number in range(4)]
+    plan = plan_pool(a_view(warming, replicas=100), Options(most_warming=4, refill_rate=2.0), NOW)
+    assert (plan.creates, plan.look_again_at) == (0, later(0.1))
