@@ -273,6 +273,7 @@ class _Workshop:
 
     def sandbox(self) -> SandboxController:
         caches = self._caches
+        assigner = self._assigner
         return SandboxController(
             self._writes,
             SandboxCaches(
@@ -283,6 +284,7 @@ class _Workshop:
             limits=Limits(workers=self._options.workers.sandbox),
             events=self._events,
             tracer=self._tracer,
+            pressed=lambda: assigner.pressed,
         )
 
     def template(self) -> TemplateController:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from sandpool.base.clock import Clock
@@ -43,7 +43,8 @@ _TICK = 0.001  # seconds; less than that is no reason to come back
 
 
 class SandboxController:
-    """`writes` must know all of `caches`: what is decided next depends on what was just written. Run `loop`."""
+    """`writes` must know all of `caches`: what is decided next depends on what was just written. Run `loop`. `pressed`: whether claims
+    wait for members of pools, which are urgent then."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class SandboxController:
         options: Options = Options(),
         limits: Limits = Limits(),
         tracer: Tracer = NullTracer(),
+        pressed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._writes = writes
         self._clock = clock
@@ -65,7 +67,7 @@ class SandboxController:
         self._observer = Observer(caches)
         self._memory = Memory()
         self.loop: Controller[Key] = Controller(NAME, self.reconcile, clock, metrics, story, limits, tracer)
-        Triggers(self.loop, self._observer, options, self._memory, clock).connect()
+        Triggers(self.loop, self._observer, options, self._memory, clock, pressed).connect()
         self._releaser: Releaser | None = None
         if options.release_after is not None:
             head_start = HeadStart(options.release_after, options.release_in_hand)

@@ -39,19 +39,21 @@ class Haste(Enum):
     NEVER = "never"
 
 
-def lane(sandbox: Sandbox) -> Priority:
-    """What a claim or a user waits for goes before what a pool waits for."""
-    return Priority.SECOND if pooled(sandbox) else Priority.FIRST
+def lane(sandbox: Sandbox, pressed: bool = False) -> Priority:
+    """What a claim or a user waits for goes before what a pool waits for. `pressed`: claims wait for members that pools make."""
+    return Priority.SECOND if pooled(sandbox) and not pressed else Priority.FIRST
 
 
-def lane_of_change(old: Sandbox | None, new: Sandbox | None) -> Priority:
-    """Whoever was handed a sandbox that serves need not wait until its pod bears his marks."""
-    if old is None or new is None:
-        return min(lane(one) for one in (old, new) if one is not None)
+def lane_of_change(old: Sandbox | None, new: Sandbox | None, pressed: bool = False) -> Priority:
+    """Whoever was handed a sandbox that serves need not wait until its pod bears his marks, and nobody waits for what is gone."""
+    if new is None:
+        return Priority.SECOND
+    if old is None:
+        return lane(new, pressed)
     as_wanted = old.metadata.generation == new.metadata.generation and not new.metadata.leaving
     if as_wanted and is_true(new.status.conditions, Type.READY):
         return Priority.SECOND
-    return min(lane(old), lane(new))
+    return min(lane(old, pressed), lane(new, pressed))
 
 
 def concerns(sandbox: Sandbox) -> tuple[object, ...]:
@@ -163,6 +165,7 @@ class Triggers:
     options: Options
     memory: Memory
     clock: Clock
+    pressed: Callable[[], bool] = lambda: False  # whether claims wait for members
 
     def connect(self) -> None:
         caches = self.observer.caches
@@ -187,10 +190,10 @@ class Triggers:
             notes = self.memory.of(new.metadata.uid)
             if notes.told is not None and notes.told != new.status:
                 pause = notes.dispute(self.clock.monotonic(), self.options.moment)
-                self.loop.wake(new.metadata.key, "another status", lane(new), after=pause)
+                self.loop.wake(new.metadata.key, "another status", lane(new, self.pressed()), after=pause)
         one = new or old
         if one is not None and awakens(old, new):
-            self.loop.wake(one.metadata.key, Sandbox.kind, lane_of_change(old, new))
+            self.loop.wake(one.metadata.key, Sandbox.kind, lane_of_change(old, new, self.pressed()))
 
     def _gone(self, sandbox: Sandbox) -> None:
         meta, after = sandbox.metadata, self.options.release_after
@@ -267,7 +270,7 @@ class Triggers:
         if haste is not Haste.NOW:
             self.memory.of(sandbox.metadata.uid).waits_since(self.clock.monotonic())  # the difference, from now on
             after = self.options.moment if haste is Haste.SOON else self.options.patience
-        self.loop.wake(sandbox.metadata.key, cause, lane(sandbox), after=after)
+        self.loop.wake(sandbox.metadata.key, cause, lane(sandbox, self.pressed()), after=after)
 
 
 def _keys(old: Any, new: Any) -> dict[Key, None]:

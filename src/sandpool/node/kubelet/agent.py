@@ -22,6 +22,7 @@ from sandpool.loop.controller import Controller, Limits
 from sandpool.loop.events import Events, NullEvents
 from sandpool.loop.manager import Manager, Parts
 from sandpool.loop.outcome import Done
+from sandpool.loop.queue import Priority
 from sandpool.loop.reflector import Reflector, Scope
 from sandpool.loop.writes import Writes
 from sandpool.model.core import RuntimeClass
@@ -176,7 +177,11 @@ class Kubelet:
         return self._options.places or pod.spec.node_name == self._options.node
 
     def _wake(self, key: Key, cause: str) -> None:
-        self.controller.wake(key, cause)
+        """Somebody waits for pods that start, and nobody for those that end: thousands that are released together do not hold up the first of
+        their successors."""
+        pod = self.pods.get(key)
+        ends = pod is None or pod.metadata.leaving
+        self.controller.wake(key, cause, Priority.SECOND if ends else Priority.FIRST)
 
     def _unplaced(self, changed: Node | RuntimeClass) -> Iterator[Key]:
         """Pods without a node may now fit, and those that have one may now find their runtime."""

@@ -15,6 +15,7 @@ from sandpool.controllers.sandbox.triggers import (
     claim_haste,
     concerns,
     lane,
+    lane_of_change,
     pod_haste,
     service_haste,
 )
@@ -233,6 +234,13 @@ def test_what_a_pool_waits_for_comes_second() -> None:
         Priority.FIRST,
         Priority.SECOND,
     ]
+
+
+def test_members_that_claims_wait_for_come_first_and_what_is_gone_last() -> None:
+    member, claimed = sandbox(owner=POOL), sandbox(owner=CLAIM)
+    assert (lane(member, pressed=True), lane_of_change(None, member, pressed=True)) == (Priority.FIRST, Priority.FIRST)
+    assert lane_of_change(claimed, None) == lane_of_change(claimed, None, pressed=True) == Priority.SECOND
+    assert lane_of_change(None, claimed) == Priority.FIRST
 
 
 def woken_by(box: Any, resource: str, obj: Any) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
 from sandpool.kube.api import Api
+from sandpool.kube.around import Around
 from sandpool.model.kinds import NODES, PODS, raw
 from sandpool.model.patches import json_patch, merge_patch
 from sandpool.node.kubelet.agent import Surroundings
@@ -19,6 +21,7 @@ from support.kubelet_node import ANode, a_node, a_pod, condition
 pytestmark = pytest.mark.looptime
 
 MANY = 20
+R = TypeVar("R")
 
 
 def looks(node: ANode, name: str) -> list[str]:
@@ -170,3 +173,26 @@ async def test_a_node_that_places_no_more_says_so() -> None:
         assert "annotations" not in there["metadata"]
         await node.create(a_pod())
         assert "nodeName" not in (await node.get())["spec"]
+
+
+async def test_pods_that_end_do_not_hold_up_one_that_starts() -> None:
+    """Many that are released together, and one worker: the new one is ready before most of them are gone."""
+    many = 60
+    async with a_node(options=KubeletOptions(workers=1), between=Slow) as node:
+        for number in range(many):
+            await node.create(a_pod(f"old-{number}"))
+        await asyncio.sleep(600)
+        for number in range(many):
+            await node.delete(f"old-{number}")
+        await node.create(a_pod("new"))
+        while condition(await node.get("new"), "Ready") != "True":
+            await asyncio.sleep(0.1)
+        assert len(await node.names()) > many // 2
+
+
+class Slow(Around):
+    """Each write takes a while, as on a server that has much to do."""
+
+    async def _seen(self, verb: str, resource: Any, what: Any, namespace: str, call: Callable[[], Awaitable[R]]) -> R:
+        await asyncio.sleep(0.5)
+        return await call()
