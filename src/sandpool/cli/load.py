@@ -21,7 +21,7 @@ RateFlag = Annotated[float, Parameter(name="--rate", help="Claims a second.")]
 ForFlag = Annotated[str, Parameter(name="--for", help="How long claims come, such as 30s or 5m.")]
 SeedFlag = Annotated[int, Parameter(name="--seed", help="The same seed gives the same moments.")]
 _SECOND = 1.0
-_RAMP_POOL = 1000
+_LARGEST = 1000
 
 
 @load.command
@@ -146,7 +146,7 @@ def ramp(
         raise Exit(USAGE, "--past: choose from 1 to 100 times the highest rate that was held, such as 2")
     climb = Ramp(start, p99 / 1000, seconds, factor, refine, most, past, beyond)
     shape = {"shape": "ramp", "start": start, "factor": factor, "p99_limit_ms": p99, "hold_s": seconds}
-    drive(shape, list, max(_RAMP_POOL, _two_seconds(start)), _SECOND, cluster, pool, work, report, climb)
+    drive(shape, list, _LARGEST, _SECOND, cluster, pool, work, report, climb)
 
 
 @load.command
@@ -197,5 +197,5 @@ def compare(
 
 
 def _two_seconds(rate: float) -> int:
-    """Members that are taken while others start."""
-    return max(100, int(min(2 * rate, 1e6)))
+    """Members that are taken while others start. A larger pool would only show what was in store, and is refilled in longer waves."""
+    return max(100, int(min(2 * rate, _LARGEST)))

@@ -1,4 +1,4 @@
-"""How `sandpool load` ends: with 1 if a claim failed, with 0 if claims only waited."""
+"""What `sandpool load` chooses by itself, and how it ends: with 1 if a claim failed, with 0 if claims only waited."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from sandpool.cli import load_run
+from sandpool.cli.exits import Exit
 from sandpool.cli.main import run
 from sandpool.load.counts import Counts
 from sandpool.load.machine import conditions
 from sandpool.load.record import ClaimRecord
-from sandpool.load.run import Outcome
+from sandpool.load.run import Outcome, Plan
 from sandpool.load.summary import Used, summarise
 
 SERVED = ClaimRecord(name="a", sent=0.0, answered=0.1, ready=0.2)
@@ -34,3 +35,28 @@ def test_a_claim_that_only_waited_is_no_failure(
     assert "1 of 3 ready" in told.out
     assert "1 of them were not sent" in told.out
     assert ("1 of 3 claims failed" in told.err) is bool(code)
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [
+        (("rate", "--rate", "10"), 100),
+        (("rate", "--rate", "250"), 500),
+        (("rate", "--rate", "2500"), 1000),
+        (("poisson", "--rate", "2500"), 1000),
+        (("ramp", "--start", "800"), 1000),
+        (("rate", "--rate", "2500", "--pool-size", "5000"), 5000),
+    ],
+)
+def test_a_rate_past_capacity_does_not_make_the_pool_larger(
+    flags: tuple[str, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[int] = []
+
+    def noted(where: Any, plan: Plan, quiet: bool) -> Outcome:
+        chosen.append(plan.settings.wanted.size)
+        raise Exit(1, "enough")
+
+    monkeypatch.setattr(load_run, "_run", noted)
+    assert run(["load", flags[0], "--fresh", *flags[1:]]) == 1
+    assert chosen == [size]
