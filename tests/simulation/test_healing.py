@@ -162,10 +162,11 @@ def test_who_has_a_noisy_neighbour_does_not_wait_for_it(outright: bool) -> None:
 
 @PLACES
 def test_what_was_started_in_vain_meanwhile_goes(outright: bool) -> None:
-    """While nothing becomes ready, the oldest try a sandbox of their own. Those that a member makes superfluous are not kept."""
-    for trouble in ("an image that does not start", "a paused process"):
-        seeds = (healed(TROUBLES[trouble], seed, outright=outright) for seed in range(3, 9))
-        assert any(found.in_vain for found in seeds), "somebody has tried"
+    """While nothing becomes ready, the oldest try a sandbox of their own. Those that a member makes superfluous are not kept. On Kubernetes a pause
+    of the leader does not stop the nodes: when it is back members are ready, and nobody tries."""
+    for trouble in ("an image that does not start", *(["a paused process"] if outright else [])):
+        found = healed(TROUBLES[trouble], 3, outright=outright)
+        assert found.in_vain, "somebody has tried"
 
 
 @PLACES
