@@ -20,7 +20,7 @@ from sandpool.model.resource import Resource
 from sandpool.router import reviews
 from sandpool.router.ports import Caller
 
-SOURCE = Path(rules.__file__).parents[2]
+SOURCE = Path(rules.__file__).parents[1]
 FILES = [*sorted((SOURCE / "controllers").rglob("*.py")), SOURCE / "loop/events.py", SOURCE / "loop/lease.py"]
 CALLS = {
     "get": ("get",),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +16,8 @@ from support.cluster import Cluster, running_cluster
 from support.kubectl import Kubectl
 
 pytestmark = pytest.mark.kubectl
+
+CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims"
 
 TEMPLATES = [
     "{.items[*].metadata.name}",
@@ -44,7 +48,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         )
         assert run(["claim", "python", "--name", "two", *found.flag]) == 0
         assert run(["pool", "rollout", "status", "python", *found.flag]) == 0
+        while not all(map(settled, found.request("GET", f"{CLAIMS}?limit=10")["items"])):
+            time.sleep(0.05)
         yield found
+
+
+def settled(claim: dict[str, Any]) -> bool:
+    """When it was first Ready is written a moment later: nothing must change between two questions."""
+    return "agents.x-k8s.io/claim-first-ready-at" in claim["metadata"].get("annotations", {})
 
 
 class Both:

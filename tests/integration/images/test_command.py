@@ -14,6 +14,7 @@ import pytest
 
 from sandpool.cli.main import run
 from sandpool.controlplane.data_dir import DataDir
+from sandpool.node.directory import images_of
 from support.image_files import file, folder, make_image, opaque, removed, write_oci_archive
 from support.image_store import image_store
 from support.real_registry import basic, push
@@ -84,7 +85,7 @@ async def test_pulling_with_a_login(tmp_path: Path, image: Command) -> None:
         )
         again = await run("pull", name, "--auth-file", str(tmp_path / "config.json"))
         assert again.stdout == f"{IMAGE.id}\n"
-    async with image_store(DataDir(tmp_path / "data").images) as store:
+    async with image_store(images_of(DataDir(tmp_path / "data").node)) as store:
         await store.take(name, holder="default/pod")
         held = await run("remove", name)
         assert held.returncode == 1

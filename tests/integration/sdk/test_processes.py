@@ -53,10 +53,10 @@ async def test_waiting_does_not_hold_up_a_process_that_talks_much(box: Any) -> N
     first = await process.read()
     assert first.data
     assert await process.wait(timeout=30) == 0
-    rest = [output async for output in process]
-    assert first.lost + rest[0].lost > 0
-    assert rest[-1].data.endswith(b"end\n")
-    assert rest[-1].position + len(rest[-1].data) == 3_000_004
+    heard = [first, *[output async for output in process]]  # on a busy machine all may be over before the first is read
+    assert sum(output.lost for output in heard) > 0
+    assert heard[-1].data.endswith(b"end\n")
+    assert heard[-1].position + len(heard[-1].data) == 3_000_004
 
 
 async def test_signals_by_name_and_number_reach_the_group(box: Any) -> None:
