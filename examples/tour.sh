@@ -32,6 +32,7 @@ show sandpool status
 say "It survives kill -9: the claim keeps its sandbox, the pool stays full"
 pid=$(sandpool status -o json | python -c 'import json,sys; print(json.load(sys.stdin)["pid"])')
 show kill -9 "$pid"
+for _ in {1..50}; do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done # a busy kernel takes a moment to end it
 show sandpool up --detach --port 0 --no-pool
 show python examples/01-pool-and-claim/claim.py
 if [ -n "$kubectl" ]; then show kubectl get sandboxclaims,sandboxes; fi

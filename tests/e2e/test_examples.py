@@ -174,7 +174,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(tmp_path: Path, after: str, sent:
 def test_the_tour(tmp_path: Path, with_kubectl: bool) -> None:
     tools = tmp_path / "bin"  # only what the script needs, so that it finds kubectl where it should and nowhere else
     tools.mkdir()
-    for name in ("bash", "dirname", "mktemp", "rm"):
+    for name in ("bash", "dirname", "mktemp", "rm", "sleep"):
         found = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
         (tools / name).symlink_to(found)
     for name in ("python", "sandpool"):

@@ -16,6 +16,7 @@ from sandpool.model.conditions import is_true
 from sandpool.model.expiry import claim_end, expired
 from sandpool.model.labels import CONTROLLER_FIRST_OBSERVED_AT
 from sandpool.model.metadata import Key, Uid
+from sandpool.model.pool import SandboxWarmPool
 from sandpool.model.reasons import Type
 from sandpool.model.sandbox import Sandbox
 from sandpool.simulation.invariants.ledger import moment
@@ -106,7 +107,7 @@ class Order:
             key = Key(other.metadata.namespace, other.spec.warm_pool_ref.name)
             if key != pool.metadata.key or other.metadata.uid == claimant.uid:
                 continue
-            if self._before(other, since, mine) and self._could_be_served(other, lasting=pool.spec.replicas > 0):
+            if self._before(other, since, mine) and self._could_be_served(other, pool):
                 self._violated(
                     f"order: {self._leader.name} gives claim {claimant.key} sandbox {member.key} of pool {key} while claim "
                     f"{other.metadata.key}, which is older, waits"
@@ -125,8 +126,8 @@ class Order:
             return theirs < ours
         return heard < since and not mine.metadata.annotations.get(CONTROLLER_FIRST_OBSERVED_AT)
 
-    def _could_be_served(self, claim: SandboxClaim, *, lasting: bool) -> bool:
-        """`lasting`: the pool wants members. Of one that does not, who has begun to start cold need not wait for any."""
+    def _could_be_served(self, claim: SandboxClaim, pool: SandboxWarmPool) -> bool:
+        """Of a pool that wants no members, who has begun to start cold need not wait for any."""
         made, meta = self._leader.controllers, claim.metadata
         if claim.status.sandbox is not None or meta.leaving or claim.spec.customised:
             return False
@@ -135,10 +136,15 @@ class Order:
         notes = made.claim._memory.find(meta.uid)
         if notes is None or notes.landing or notes.transfer is not None or notes.gone_until is not None:
             return False
-        if meta.key in made.claim.loop._troubled or (notes.at_work and made.assigner.turn(meta.uid) is None):
-            return False  # a server that refuses, or a call that failed: it comes back later
+        at_work = (
+            notes.at_work or meta.key in made.claim.loop.queue._processing
+        )  # maybe for one that had this name before
+        request = made.assigner._requests.get(meta.uid)
+        in_line = request is not None and request.member is None and request.pool == pool.metadata.uid
+        if meta.key in made.claim.loop._troubled or (at_work and not in_line):
+            return False  # a server that refuses, or a call that is slow or failed: it comes back later
         owned = [box for box in made.caches.sandboxes if (box.metadata.controller or meta).uid == meta.uid]
-        return all(lasting and box.metadata.name == meta.name and not _decided(box) for box in owned)
+        return all(pool.spec.replicas > 0 and box.metadata.name == meta.name and not _decided(box) for box in owned)
 
 
 def _decided(box: Sandbox) -> bool:
