@@ -67,7 +67,13 @@ class Aside:
             self._gate.leave()
             raise
         done.add_done_callback(self._ended)
-        return await asyncio.shield(done)
+        try:
+            return await asyncio.shield(done)
+        finally:
+            del (
+                done,
+                work,
+            )  # a failure's traceback holds this frame, and this frame would hold the failure and all that the work was given
 
     def _ended(self, done: asyncio.Future[T]) -> None:
         if not done.cancelled():

@@ -82,9 +82,10 @@ def _directed(patch: dict[str, Json]) -> dict[str, Json]:
 
 
 def _retain(merged: dict[str, Json], patch: dict[str, Json]) -> None:
-    kept = patch[RETAIN]
-    if type(kept) is not list:
+    names = patch[RETAIN]
+    if type(names) is not list:
         raise BadPatch("invalid patch format of retainKeys")
+    kept = {name for name in names if type(name) is str}
     for key, value in patch.items():
         directive = key == RETAIN or key.startswith((DELETE_FROM, ORDER))
         if value is not None and not directive and key not in kept:

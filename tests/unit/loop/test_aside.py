@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from functools import partial
 
 import pytest
 
 from sandpool.loop.aside import Aside, Gate
+from sandpool.node.pods.threads import Threads
 
 
 class Bench:
@@ -80,3 +84,27 @@ async def test_a_gate_lets_one_in_at_a_time() -> None:
 
     await asyncio.gather(*(pass_through(tenant) for tenant in ("red", "red", "blue", "red")))
     assert (inside, most) == (0, 1)
+
+
+async def test_what_fails_holds_nothing_of_what_it_was_given() -> None:
+    """Else it would wait for the collector of cycles, which runs seldom."""
+
+    class Payload:
+        def fail(self) -> None:
+            raise ValueError("no")
+
+    threads = Threads("test", 1)
+    gc.disable()
+    try:
+        kept = []
+        for run in (partial(Aside().run, "red"), threads.run):
+            payload = Payload()
+            kept.append(weakref.ref(payload))
+            with pytest.raises(ValueError, match="no"):
+                await run(payload.fail)
+            del payload
+        await asyncio.sleep(0.05)  # threads forget what they did
+        assert [one() for one in kept] == [None, None]
+    finally:
+        gc.enable()
+        threads.close()

@@ -162,3 +162,25 @@ def calls(count: int) -> int:
 
 def test_long_lists_are_not_walked_for_each_element() -> None:
     assert calls(800) < 3 * calls(400)
+
+
+def test_many_retained_keys_are_looked_up_not_searched() -> None:
+    """Names are compared a few times each, however many there are."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    many = 500
+    data = {Name(f"k{number}"): "v" for number in range(many)}
+    apply_strategic_patch(
+        {"data": dict(data)}, {"data": {"$retainKeys": [str(name) for name in data], **data}}, structural(PODS)
+    )
+    assert compared < 20 * many

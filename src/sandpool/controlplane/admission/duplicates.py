@@ -9,10 +9,17 @@ import json
 from typing import Any
 
 Pairs = list[tuple[str, Any]]
+Place = tuple["Place", str | int] | None
+"""A field below another one. Text is made of it only for a field that is stated twice: names may be megabytes long."""
+
+MOST = 64
+"""Paths that are told."""
+LONG = 256
+"""Characters of a path; of a longer one the end is cut."""
 
 
 def duplicate_fields(raw: bytes) -> list[str]:
-    """The paths of repeated fields in the order of the text, each once: `spec.replicas`, `metadata.labels.a`.
+    """The paths of repeated fields in the order of the text, each once, the first `MOST` of them: `spec.replicas`, `metadata.labels.a`.
 
     `raw` must be well-formed JSON.
     """
@@ -27,20 +34,30 @@ def duplicate_fields(raw: bytes) -> list[str]:
     if not twice:
         return []
     found: dict[str, None] = {}
-    _collect(json.loads(raw, object_pairs_hook=tuple), "", found)
+    _collect(json.loads(raw, object_pairs_hook=tuple), None, found)
     return list(found)
 
 
-def _collect(value: Any, path: str, found: dict[str, None]) -> None:
+def _collect(value: Any, place: Place, found: dict[str, None]) -> None:
     """Objects are tuples of pairs here, lists are lists."""
+    if len(found) >= MOST:
+        return
     if type(value) is list:
         for index, item in enumerate(value):
-            _collect(item, f"{path}[{index}]", found)
+            _collect(item, (place, index), found)
     elif type(value) is tuple:
         seen: set[str] = set()
         for name, item in value:
-            here = f"{path}.{name}" if path else name
-            if name in seen:
-                found[here] = None
+            here = (place, name)
+            if name in seen and len(found) < MOST:
+                found[_text(here)] = None
             seen.add(name)
             _collect(item, here, found)
+
+
+def _text(place: Place) -> str:
+    parts: list[str] = []
+    while place is not None:
+        place, name = place
+        parts.append(f"[{name}]" if type(name) is int else f".{str(name)[:LONG]}")
+    return "".join(reversed(parts)).removeprefix(".")[:LONG]

@@ -21,6 +21,8 @@ async def stoppable(step: Callable[[threading.Event], T]) -> T:
         stop.set()
         await uninterrupted(_over(task))
         raise
+    finally:
+        del task  # else a failure and this frame hold each other, and what the step was given with them
 
 
 async def _over(task: asyncio.Future[Any]) -> None:
@@ -44,4 +46,7 @@ async def uninterrupted(step: Coroutine[Any, Any, T]) -> T:
         if not task.cancelled():
             task.exception()  # retrieved: the cancellation goes before
         raise cancelled
-    return task.result()
+    try:
+        return task.result()
+    finally:
+        del task

@@ -21,7 +21,10 @@ class Threads:
             work = asyncio.get_running_loop().run_in_executor(self._pool, call)
         except RuntimeError as error:  # somebody still reads a log
             raise BackendError("Closed", "this backend has been closed") from error
-        return await work
+        try:
+            return await work
+        finally:
+            del work, call  # else a failure and this frame hold each other
 
     def close(self) -> None:
         """All that was begun is done when it returns."""
@@ -43,4 +46,7 @@ async def unbroken(work: Coroutine[Any, Any, T]) -> T:
         if not task.cancelled():
             task.exception()  # looked at, so that nobody complains
         raise asyncio.CancelledError
-    return task.result()
+    try:
+        return task.result()
+    finally:
+        del task

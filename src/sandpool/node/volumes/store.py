@@ -181,7 +181,10 @@ class VolumeStore:
         task = asyncio.ensure_future(turn())
         self._last[key] = task
         task.add_done_callback(lambda done: self._forget(key, done))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            del task  # else a failure and this frame hold each other, and what was to be written with them
 
     def _forget(self, key: str, done: asyncio.Task[Any]) -> None:
         if self._last.get(key) is done:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,3 +31,22 @@ _json = st.recursive(
 @given(_json)
 def test_what_a_program_wrote_has_none(document: object) -> None:
     assert duplicate_fields(json.dumps(document).encode()) == []
+
+
+def test_a_long_name_costs_no_text_for_each_field_below_it() -> None:
+    """One unknown key of half a megabyte with thousands of members would otherwise be gigabytes of paths."""
+    inner = ",".join(f'"m{number}":1' for number in range(2000))
+    raw = f'{{"{"k" * 500_000}":{{{inner},"m0":2}}}}'.encode()
+    tracemalloc.start()
+    try:
+        found = duplicate_fields(raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == ["k" * 256]
+    assert peak < 20 * len(raw)
+
+
+def test_so_many_are_told() -> None:
+    raw = ("{" + ",".join(f'"f{number}":1,"f{number}":2' for number in range(1000)) + "}").encode()
+    assert duplicate_fields(raw) == [f"f{number}" for number in range(64)]
