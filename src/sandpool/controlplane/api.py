@@ -3,7 +3,7 @@
 Nothing above can tell it from the HTTP adapter: the same verbs, the same errors, the same order of events. What a write
 answers and what a watch delivers of the same record is decoded once.
 
-Controllers work for all tenants: before a large object is written or delivered, others have their turn (base/turns.py), one tenant after the other.
+Controllers work for all tenants: before a large object is read, written or delivered, others have their turn (base/turns.py), one tenant after the other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class LocalApi:
         self._heavy: set[str] = set()  # namespaces that have large objects: others pay for no look
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return self._typed(resource, self._objects.get(resource, namespace, name))
+        record = self._objects.get(resource, namespace, name)
+        if len(record.value) > LARGE:
+            await self._turns.take(namespace, len(record.value))
+        return self._typed(resource, record)
 
     async def list(
         self,
