@@ -66,9 +66,13 @@ class LocalApi:
     ) -> Page[T]:
         query = ListQuery(labels=labels, fields=fields, limit=limit, after=after)
         listed = self._objects.list(resource, namespace, query)
-        # Not through the memo: a long list would only push out what is about to be asked for.
-        items = tuple(codec.decode(resource, record.value) for record in listed.records)
-        return Page(items, listed.revision, listed.after, listed.remaining)
+        items: list[T] = []
+        for record in listed.records:
+            if len(record.value) > LARGE:
+                await self._turns.take(namespace, len(record.value))
+            # Not through the memo: a long list would only push out what is about to be asked for.
+            items.append(codec.decode(resource, record.value))
+        return Page(tuple(items), listed.revision, listed.after, listed.remaining)
 
     def watch(
         self,

@@ -131,6 +131,21 @@ async def test_what_is_read_for_one_leaves_turns_to_another(b: Bench) -> None:
     assert len(read) == 21
 
 
+async def test_a_list_of_large_objects_leaves_turns_to_others(b: Bench) -> None:
+    api = LocalApi(b.objects)
+    for index in range(20):
+        await b.create(kinds.CONFIG_MAPS, large(f"c{index}"))
+    listing = asyncio.create_task(api.list(kinds.CONFIG_MAPS))
+    turns = 0
+    while not listing.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if turns == 5:
+            await b.delete(kinds.CONFIG_MAPS, "c19")
+    assert turns > 20
+    assert len([one for one in listing.result().items if one.metadata.name.startswith("c")]) == 20, "as it was"
+
+
 async def test_a_small_object_is_read_at_once(b: Bench) -> None:
     api = LocalApi(b.objects)
     await b.create(kinds.CONFIG_MAPS, large("large"))
