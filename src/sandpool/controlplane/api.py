@@ -3,7 +3,7 @@
 Nothing above can tell it from the HTTP adapter: the same verbs, the same errors, the same order of events. What a write
 answers and what a watch delivers of the same record is decoded once.
 
-Controllers work for all tenants: before a large object is written or delivered, others have their turn (base/turns.py), one tenant after the other.
+Controllers work for all tenants: before a large object is read, written or delivered, others have their turn (base/turns.py), one tenant after the other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class LocalApi:
         self._heavy: set[str] = set()  # namespaces that have large objects: others pay for no look
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        return self._typed(resource, self._objects.get(resource, namespace, name))
+        record = self._objects.get(resource, namespace, name)
+        if len(record.value) > LARGE:
+            await self._turns.take(namespace, len(record.value))
+        return self._typed(resource, record)
 
     async def list(
         self,
@@ -63,9 +66,13 @@ class LocalApi:
     ) -> Page[T]:
         query = ListQuery(labels=labels, fields=fields, limit=limit, after=after)
         listed = self._objects.list(resource, namespace, query)
-        # Not through the memo: a long list would only push out what is about to be asked for.
-        items = tuple(codec.decode(resource, record.value) for record in listed.records)
-        return Page(items, listed.revision, listed.after, listed.remaining)
+        items: list[T] = []
+        for record in listed.records:
+            if len(record.value) > LARGE:
+                await self._turns.take(namespace, len(record.value))
+            # Not through the memo: a long list would only push out what is about to be asked for.
+            items.append(codec.decode(resource, record.value))
+        return Page(tuple(items), listed.revision, listed.after, listed.remaining)
 
     def watch(
         self,

@@ -112,6 +112,50 @@ async def test_what_controllers_write_for_one_leaves_turns_to_another(b: Bench) 
     await asyncio.gather(*greedy)
 
 
+async def test_what_is_read_for_one_leaves_turns_to_another(b: Bench) -> None:
+    api = LocalApi(b.objects)
+    for namespace, number in (("greedy", 20), ("modest", 1)):
+        await b.create(kinds.NAMESPACES, {"metadata": {"name": namespace}})
+        for index in range(number):
+            await b.create(kinds.CONFIG_MAPS, large(f"c{index}"), namespace)
+    read: list[str] = []
+
+    async def get(name: str, namespace: str) -> None:
+        read.append((await api.get(kinds.CONFIG_MAPS, name, namespace)).metadata.namespace)
+
+    greedy = [asyncio.create_task(get(f"c{n}", "greedy")) for n in range(20)]
+    await asyncio.sleep(0)
+    await get("c0", "modest")
+    assert len(read) < 5, "of which the last is the modest one's"
+    await asyncio.gather(*greedy)
+    assert len(read) == 21
+
+
+async def test_a_list_of_large_objects_leaves_turns_to_others(b: Bench) -> None:
+    api = LocalApi(b.objects)
+    for index in range(20):
+        await b.create(kinds.CONFIG_MAPS, large(f"c{index}"))
+    listing = asyncio.create_task(api.list(kinds.CONFIG_MAPS))
+    turns = 0
+    while not listing.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if turns == 5:
+            await b.delete(kinds.CONFIG_MAPS, "c19")
+    assert turns > 20
+    assert len([one for one in listing.result().items if one.metadata.name.startswith("c")]) == 20, "as it was"
+
+
+async def test_a_small_object_is_read_at_once(b: Bench) -> None:
+    api = LocalApi(b.objects)
+    await b.create(kinds.CONFIG_MAPS, large("large"))
+    await b.create(kinds.CONFIG_MAPS, config_map("small"))
+    await api.get(kinds.CONFIG_MAPS, "large", "default")  # whose turn this is
+    for _ in range(100):
+        with pytest.raises(StopIteration):
+            api.get(kinds.CONFIG_MAPS, "small", "default").send(None)
+
+
 async def test_what_controllers_hear_of_comes_in_portions(b: Bench) -> None:
     for index in range(10):
         await b.create(kinds.CONFIG_MAPS, large(f"c{index}"))

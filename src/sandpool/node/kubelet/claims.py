@@ -2,7 +2,7 @@
 when the claim is gone and no pod has it any more.
 
 Level-triggered: what is on disk is compared with what the API has, also after a restart. Nothing is removed on the word of a
-cache: a consistent list decides.
+cache: a consistent read decides. All claims are listed, in pages, only for a folder of which nobody knows whose it is; then its own claim is read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from sandpool.base.clock import Clock
 from sandpool.base.errors import NodeError
 from sandpool.kube.api import Api
-from sandpool.kube.errors import ApiError, Conflict, Invalid, NotFound, Unreachable
+from sandpool.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unreachable
 from sandpool.model.core import PersistentVolumeClaim
 from sandpool.model.kinds import PERSISTENT_VOLUME_CLAIMS
+from sandpool.model.metadata import Key
 from sandpool.model.patches import json_patch
 from sandpool.node.kubelet.files import claim_spec
 from sandpool.node.kubelet.references import FAILED_MOUNT, Unresolved
@@ -25,6 +26,8 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 
 BOUND = "Bound"
+PAGE = 50
+"""Claims that are in memory at once."""
 
 
 def bound_status(claim: PersistentVolumeClaim) -> dict[str, Any]:
@@ -82,6 +85,7 @@ class ClaimKeeper:
         self._used = used
         self._clock = clock
         self._every = every
+        self._keys: dict[str, Key] = {}  # whose folders these are, by uid
 
     async def run(self) -> None:
         while True:
@@ -92,12 +96,45 @@ class ClaimKeeper:
                 log.warning("claims not tidied", error=f"{type(error).__name__}: {error}")
 
     async def tidy(self) -> None:
-        kept = await self._folders.claims()
-        if not removable(kept, self._used(), ()):
+        kept = frozenset(await self._folders.claims())
+        self._keys = {uid: key for uid, key in self._keys.items() if uid in kept}
+        unused = removable(kept, self._used(), ())
+        if not unused:
             return
-        page = await self._api.list(PERSISTENT_VOLUME_CLAIMS)
-        known = {claim.metadata.uid for claim in page.items}
-        for uid in removable(kept, self._used(), known):
+        if any(uid not in self._keys for uid in unused):
+            self._keys = await self._listed(kept)
+            known: Collection[str] = self._keys
+        else:
+            known = [uid for uid in unused if await self._there(uid)]
+        for uid in removable(unused, self._used(), known):
             await asyncio.sleep(0)
             await self._folders.remove_claim(uid)
             log.info("claim removed", uid=uid)
+
+    async def _listed(self, kept: Collection[str]) -> dict[str, Key]:
+        """Of all claims that there are, those that have a folder here."""
+        try:
+            return await self._pages(kept, PAGE)
+        except Gone:  # the snapshot was forgotten between two pages: take it whole
+            return await self._pages(kept, 0)
+
+    async def _pages(self, kept: Collection[str], limit: int) -> dict[str, Key]:
+        found: dict[str, Key] = {}
+        after = ""
+        while True:
+            page = await self._api.list(PERSISTENT_VOLUME_CLAIMS, limit=limit, after=after)
+            metas = (claim.metadata for claim in page.items)
+            found.update((meta.uid, meta.key) for meta in metas if meta.uid in kept)
+            after = page.after
+            if not after:
+                return found
+            await asyncio.sleep(0)
+
+    async def _there(self, uid: str) -> bool:
+        key = self._keys[uid]
+        await asyncio.sleep(0)
+        try:
+            claim = await self._api.get(PERSISTENT_VOLUME_CLAIMS, key.name, key.namespace)
+        except NotFound:
+            return False
+        return claim.metadata.uid == uid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from sandpool.kube.api import Api
@@ -16,6 +16,8 @@ from sandpool.node.kubelet.references import FAILED_MOUNT, NOTHING, Found, Kind,
 T = TypeVar("T", bound=Object)
 MOST = 64 << 20
 """Bytes of the ConfigMaps and Secrets that are held for one pod, as they are stored: twice what its files may have."""
+_EACH = 100
+"""Bytes that an entry counts besides its key and its value: about what it takes in memory, however little is in it."""
 
 
 async def look_up(api: Api, namespace: str, wanted: Iterable[Reference]) -> Found:
@@ -45,10 +47,14 @@ async def look_up(api: Api, namespace: str, wanted: Iterable[Reference]) -> Foun
 def _size(object_: Object) -> int:
     match object_:
         case ConfigMap(data=data, binary_data=binary):
-            return sum(map(len, data.values())) + sum(map(len, binary.values()))
+            return _entries(data) + _entries(binary)
         case Secret(data=data):
-            return sum(map(len, data.values()))
+            return _entries(data)
     return 0
+
+
+def _entries(data: Mapping[str, str]) -> int:
+    return len(data) * _EACH + sum(map(len, data)) + sum(map(len, data.values()))
 
 
 async def _get(api: Api, resource: Resource[T], name: str, namespace: str) -> T | None:

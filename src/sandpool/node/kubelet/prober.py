@@ -1,20 +1,20 @@
 """Asks the probes of running containers when they are due. What the answers mean is in course.py.
 
 A probe that is due waits for its turn: only so many begin at once, commands fewer than connections, so that thousands of pods cannot
-swamp the loop. One that takes long gives its place back after a second and goes on without it, so that pods which let us wait
-cannot keep others from being asked. Hooks wait for nobody.
+swamp the loop. One that takes long gives its place back after a second and goes on without it, and namespaces take turns, so that pods
+which let us wait, however many they are, cannot keep those of others from being asked. Hooks wait for nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
 from sandpool.base.clock import Clock, Timer
+from sandpool.base.rotation import Rotation
 from sandpool.model import times
 from sandpool.model.metadata import Uid
 from sandpool.node.backend import Running, RunningContainer, Started
@@ -45,6 +45,7 @@ class Widths:
 class _Run:
     """One run of one container."""
 
+    namespace: str
     asked: Asked
     began: tuple[datetime, int]
     course: Course
@@ -56,7 +57,7 @@ class _Run:
 class _Lane:
     def __init__(self, width: float) -> None:
         self.free = width
-        self.waiting: deque[tuple[_Run, Which]] = deque()
+        self.waiting: Rotation[tuple[_Run, Which]] = Rotation()  # by namespace
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +130,7 @@ class Prober:
         self._drop(uid, container.name)
         before = _known(pod, there)
         course = begin(container, self._clock.monotonic(), started=before.started, ready=before.ready)
-        run = _Run(Asked(uid, container), began, course)
+        run = _Run(pod.metadata.namespace, Asked(uid, container), began, course)
         self._runs.setdefault(uid, {})[container.name] = run
         self._arrange(run)
         return run
@@ -157,12 +158,12 @@ class Prober:
     def _due(self, run: _Run, which: Which) -> None:
         lane = self._commands if run.course.lines[which].spec.exec is not None else self._connections
         lane = self._hooks if which is Which.POST_START else lane
-        lane.waiting.append((run, which))
+        lane.waiting.push(run.namespace, (run, which))
         self._pump(lane)
 
     def _pump(self, lane: _Lane) -> None:
         while self._group is not None and lane.free and lane.waiting:
-            run, which = lane.waiting.popleft()
+            _, (run, which) = lane.waiting.pop()
             if run.over:
                 continue
             lane.free -= 1

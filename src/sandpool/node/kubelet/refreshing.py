@@ -1,13 +1,17 @@
 """Files that pods see of ConfigMaps, Secrets and their own metadata follow when those change.
 
 Level-triggered: each round reads what the volumes of running pods refer to, many pods of a namespace at once, and hands on what is not as it was.
+Namespaces take turns, and the event loop has its own in between, also if nothing has changed anywhere.
 A volume that cannot be put together any more, because its object or a key of it is gone, stays as it is.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from sandpool.base.clock import Clock
@@ -31,6 +35,8 @@ from sandpool.telemetry.log import logger
 log = logger(__name__)
 TOGETHER = 32
 """Objects that are read and held for several pods at once."""
+MANY = 128
+"""Pods that are compared at once with what was read."""
 
 
 class Refresher:
@@ -69,9 +75,13 @@ class Refresher:
             places.setdefault(pod.metadata.namespace, []).append(pod)
         there = {pod.metadata.uid for pods in places.values() for pod in pods}
         self._given = {uid: given for uid, given in self._given.items() if uid in there}
-        for namespace, pods in places.items():
-            for wanted, some in _batches(pods):
+        waiting = deque((namespace, _batches(pods)) for namespace, pods in places.items())
+        while waiting:
+            namespace, batches = waiting.popleft()
+            for wanted, some in islice(batches, 1):
                 await self._together(namespace, wanted, some)
+                waiting.append((namespace, batches))
+            await asyncio.sleep(0)  # nothing else is waited for where small objects are read and nothing has changed
 
     async def _together(self, namespace: str, wanted: Set[Reference], pods: Sequence[NodePod]) -> None:
         try:
@@ -111,12 +121,13 @@ def _made(pod: NodePod, contents: Contents, fields: Fields) -> tuple[tuple[Volum
 
 
 def _batches(pods: Iterable[NodePod]) -> Iterator[tuple[Set[Reference], Sequence[NodePod]]]:
-    """Pods that refer to the same share what is read; and no more is held at a time than TOGETHER objects, or those of one pod."""
+    """Pods that refer to the same share what is read; and no more is held at a time than TOGETHER objects, or those of one pod, for
+    MANY pods."""
     wanted: Set[Reference] = frozenset()
     some: list[NodePod] = []
     for pod in pods:
         more = shown_references(pod.spec)
-        if some and len(wanted | more) > TOGETHER:
+        if some and (len(wanted | more) > TOGETHER or len(some) >= MANY):
             yield wanted, some
             wanted, some = frozenset(), []
         wanted |= more

@@ -18,6 +18,7 @@ from sandpool.node.kubelet import apply, lookup
 from sandpool.node.kubelet.agent import Surroundings
 from sandpool.node.kubelet.claims import removable
 from sandpool.node.kubelet.pods import NodePod
+from sandpool.node.kubelet.references import Kind, Reference, Unresolved
 from sandpool.node.kubelet.resolve import Resolved
 from sandpool.node.runtimes.fake import HollowBackend
 from sandpool.node.volumes.spec import Claim
@@ -263,3 +264,18 @@ async def test_no_pod_makes_us_hold_more_than_it_could_use(monkeypatch: pytest.M
         assert reads == ["c0", "c1", "c2"], "no further ones"
         waiting = (await node.get())["status"]["containerStatuses"][0]["state"]["waiting"]
         assert "take more than 2500 bytes together" in waiting["message"]
+
+
+async def test_entries_count_also_if_nothing_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "MOST", 3 * 50 * (100 + 3))
+    async with a_node() as node:
+        keys = [f"k{number:02d}" for number in range(50)]
+        for name in ("c0", "c1"):
+            body = {"metadata": {"name": name}, "data": dict.fromkeys(keys, "")}
+            await node.api.inner.create(CONFIG_MAPS, body, "default")
+        await node.api.inner.create(SECRETS, {"metadata": {"name": "s"}, "data": dict.fromkeys(keys, "")}, "default")
+        wanted = {Reference(Kind.CONFIG_MAP, "c0"), Reference(Kind.CONFIG_MAP, "c1"), Reference(Kind.SECRET, "s")}
+        assert len((await lookup.look_up(node.api, "default", wanted)).config_maps) == 2
+        await node.api.inner.create(CONFIG_MAPS, {"metadata": {"name": "c2"}, "binaryData": {"k": ""}}, "default")
+        with pytest.raises(Unresolved, match="bytes together"):
+            await lookup.look_up(node.api, "default", {*wanted, Reference(Kind.CONFIG_MAP, "c2")})
