@@ -389,7 +389,8 @@ def test_the_pods_keep_the_strictest_standard(server: KubeServer, kubectl: Kubec
 
 
 def test_the_hardened_template_of_the_guide_keeps_the_strictest_standard(server: KubeServer, kubectl: Kubectl) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (text,) = (block for block in blocks if "kind: SandboxTemplate" in block)
     kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
     template = msgspec.json.decode(msgspec.json.encode(yaml.safe_load(text)), type=SandboxTemplate)
     spec = secure_pod_spec(template.spec)
