@@ -196,8 +196,13 @@ async def test_output_is_streamed_as_it_comes(box: Any, home: Path) -> None:
 
 
 async def test_streams_keep_their_order(box: Any) -> None:
-    script = "for n in 1 2 3 4 5; do echo o$n; sleep 0.02; echo e$n >&2; sleep 0.02; done"
-    said = [output.text async for output in box.stream(script)]
+    """What is written when the other stream has been heard comes after it, and each stream is in its own order."""
+    script = "for n in 1 2 3 4 5; do echo o$n; read go; echo e$n >&2; read go; done"
+    process, said = await box.start(script), list[str]()
+    for _ in range(10):
+        said.append((await process.read()).text)
+        await process.stdin.write("go\n")
+    assert await process.wait() == 0
     assert "".join(said).split() == [f"{kind}{n}" for n in range(1, 6) for kind in "oe"]
 
 
